@@ -1,9 +1,10 @@
-"""Run the tests that a change touches, in less than two minutes for most changes: `make test-changed`. CI runs all of them.
+"""Run the tests that a change touches, in less than two minutes for most changes: `make test-changed`. CI runs all tests.
 
 python -m tools.changed_tests [--base REF] [--list]
 
-Changed is what differs from where the branch left `main`, committed or not. These tests run: those of the rooms of changed
-files, those that name a changed file, unless they are long or drive whole programs, and those that look at the whole tree.
+Changed files differ from the commit at which the branch left `main`, committed or not. These tests run: the tests of the
+packages of changed files; the tests that name a changed file, unless they are long or run whole programs; and the tests that
+check the whole tree.
 """
 
 import argparse
@@ -18,7 +19,7 @@ PROGRAMS = ("repository", "serving", "dashboard")
 WHOLE_TREE = ("tests/test_architecture.py", "tests/test_documentation.py", "tests/test_exceptions.py")
 LONG = re.compile(r"\bmark\.(long|soak)\b")
 WHOLE_PROGRAMS = ("tests/e2e/", "tests/gpu/")
-# Of what is no module, the folder of its tests.
+# Folder of files that are no modules -> the folder of their tests.
 BESIDE = {"static/js": "tests/javascript", "templates": "tests/dashboard", "static": "tests/dashboard/web"}
 
 
@@ -34,7 +35,7 @@ def main() -> None:
 
 
 def _run(tests: list[str]) -> int:
-    """Run files of both kinds; return the exit status of those that failed, 0 where none did."""
+    """Run the tests in Python and in JavaScript. Return 0 if all pass, or else the exit status of a failure."""
     in_python = [name for name in tests if name.endswith(".py")]
     in_javascript = [name for name in tests if name.endswith(".js")]
     pytest = [
@@ -56,7 +57,7 @@ def _run(tests: list[str]) -> int:
 
 
 def changed_files(root: Path, base: str) -> set[str]:
-    """Return the paths of what differs from where the checkout left `base`, and of new files that git does not ignore."""
+    """Return the paths of files that changed since the checkout left `base`, and of new files that git does not ignore."""
     left = _git(root, "merge-base", "HEAD", base)
     differing = _git(root, "diff", "--name-only", "--no-renames", *left)
     return {*differing, *_git(root, "ls-files", "--others", "--exclude-standard")}
@@ -70,7 +71,7 @@ def _git(root: Path, *arguments: str) -> list[str]:
 
 
 def touched_by(changed: set[str], root: Path) -> set[str]:
-    """Return the files of tests that the changed files touch."""
+    """Return the test files to run for the changed files."""
     files = {path.relative_to(root).as_posix(): path for path in root.glob("tests/**/*") if _is_test(path)}
     found = {name for name in (*changed, *WHOLE_TREE) if name in files}
     others = {name: path.read_text() for name, path in files.items() if not name.startswith(WHOLE_PROGRAMS)}
@@ -88,7 +89,7 @@ def _is_test(path: Path) -> bool:
 
 
 def _room_of(path: str, root: Path) -> Path | None:
-    """Return the folder of the tests of a file's room, or of the nearest room around it that has tests."""
+    """Return the folder with the tests of a file's package, or of the nearest package around it that has tests."""
     program = path.partition("/")[0]
     if program == "tests":
         return Path(path).parent
@@ -105,7 +106,7 @@ def _room_of(path: str, root: Path) -> Path | None:
 
 
 def _names(path: str) -> Iterator[str]:
-    """Return patterns by which a test names a file: a module by its import, any other file by its path."""
+    """Yield patterns that match a test which names a file: a module by its import, any other file by its path."""
     parts = Path(path).with_suffix("").parts
     if path.endswith(".py") and parts[-1] != "__init__":
         yield rf"\b{re.escape('.'.join(parts))}\b"

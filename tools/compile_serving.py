@@ -1,10 +1,10 @@
-"""Compile the modules of a request's path with mypyc: `make compiled`. See serving.compiled.
+"""Compile the modules on the path of a request with mypyc: `make compiled`. See serving.compiled.
 
 python -m tools.compile_serving [--background]
 
-The build is made in a folder of its own and renamed when it is whole; builds of other sources that no server uses are removed.
-One is made at a time: a second call waits, and finds it done. mypyc is fetched where the environment has none. `manage.py up`
-has it made in the background: while nothing else wants the processor or the disk.
+The build runs in a folder of its own, which is renamed when the build is complete. Builds of other sources that no server uses
+are removed. Only one build runs at a time: a second call waits, and finds the build complete. mypyc is downloaded if the
+environment lacks it. `manage.py up` runs the build in the background, at the lowest priority for CPU and disk.
 """
 
 import argparse
@@ -30,8 +30,8 @@ from serving.compiled.loading import files_of, in_use
 from serving.compiled.modules import MODULES, ROOT, build_folder
 
 LOCK = Path(".cache", "compiled.lock")
-SCRATCH = Path(".cache", "compiling")  # what a build that was killed has left is removed by the next
-PACKAGES = Path(".cache", "compiler")  # mypyc, where the environment has none; a folder for each lock of its packages
+SCRATCH = Path(".cache", "compiling")  # each build first removes the files that a killed build left behind
+PACKAGES = Path(".cache", "compiler")  # mypyc, if the environment lacks it; a folder for each lock of its packages
 REQUIREMENTS = Path("requirements", "compile.txt")
 
 
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _give_way() -> None:
-    """Run when nothing else wants to, and be the first that is ended where memory runs out."""
+    """Run at the lowest priority, and be the first process that the kernel kills if memory runs out."""
     os.nice(19)
     with suppress(psutil.Error, OSError):
         psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
@@ -64,14 +64,14 @@ def _give_way() -> None:
 
 def _check_compiler() -> None:
     header = Path(sysconfig.get_path("include"), "Python.h")
-    compiler, *_ = shlex.split(os.environ.get("CC", "")) or ["gcc"]  # it may have arguments: "ccache gcc"
+    compiler, *_ = shlex.split(os.environ.get("CC", "")) or ["gcc"]  # CC may have several words: "ccache gcc"
     if shutil.which(compiler) is None or not header.exists():
         sys.exit("a C compiler or Python's header files are missing: sudo apt-get install gcc python3-dev")
 
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Wait until no other build of this checkout is being made. The kernel ends the lock with the process."""
+    """Wait until no other build of this checkout runs. The kernel releases the lock if the process dies."""
     LOCK.parent.mkdir(exist_ok=True)
     with LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -104,7 +104,7 @@ def _make(folder: Path) -> None:
 
 
 def _fetched() -> Path:
-    """Return the folder with mypyc and its dependencies, in the versions and hashes of the lock; fetch them where missing."""
+    """Return the folder with mypyc and its dependencies, in the versions and hashes of the lock. Download them if needed."""
     lock = hashlib.sha256(sys.version.encode() + REQUIREMENTS.read_bytes()).hexdigest()[:16]
     packages = (PACKAGES / lock).resolve()
     if not packages.is_dir():
@@ -121,7 +121,7 @@ def _fetched() -> Path:
 
 
 def _compile(place: Path) -> None:
-    """Leave the extension modules in `place`/lib."""
+    """Write the extension modules to `place`/lib."""
     from mypyc.build import mypycify
     from setuptools import Distribution
     from setuptools.command.build_ext import build_ext
@@ -137,7 +137,7 @@ def _compile(place: Path) -> None:
 
 
 def _mypy_settings() -> str:
-    """mypy's settings for mypyc: those of pyproject.toml for packages without types, and none of Django's plugins."""
+    """Return mypy's settings for mypyc: the settings of pyproject.toml for packages without types, without Django's plugins."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
     lines = ["[mypy]", f"python_version = {settings['python_version']}", "strict = True"]
     for override in settings["overrides"]:

@@ -1,11 +1,11 @@
-"""Run every test that Hypothesis drives, round after round with other seeds, and keep what is found.
+"""Run every test of Hypothesis, round after round with other seeds, and keep the findings.
 
     python -m tools.fuzz --seconds 3600                      `make fuzz`
-    python -m tools.fuzz tests/e2e/fuzzing/test_fuzz_http.py         these files alone
-    python -m tools.fuzz --again fuzz-findings/<name>.txt    one finding once more, with its seed
+    python -m tools.fuzz tests/e2e/fuzzing/test_fuzz_http.py         only these files
+    python -m tools.fuzz --again fuzz-findings/<name>.txt    one finding again, with its seed
 
-A failure is kept as a file with the command that repeats it and the whole output; the smallest example that Hypothesis
-found is kept in `examples` beside it and is tried first from then on. Exit status 1 when anything was found.
+A failure is kept as a file with the command that repeats it and the whole output. The smallest example that Hypothesis found is
+kept in the folder `examples` next to that file, and later runs try it first. The exit status is 1 if there are findings.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MARKERS = "hypothesis and not gpu and not browser and not soak"
-# One file's tests must end by themselves; what takes longer hangs.
+# The timeout in seconds for a test: a test that takes longer hangs.
 LIMIT_S = 3600
 
 
@@ -32,7 +32,7 @@ def pytest(*arguments: str, environment: dict[str, str] | None = None) -> subpro
 
 
 def fuzzed_files(paths: list[str]) -> list[str]:
-    """The files that were named, and those with tests that Hypothesis drives in the folders that were."""
+    """Return the given files, and all files with tests of Hypothesis in the given folders."""
     files = [path for path in paths if Path(path).is_file()]
     folders = [path for path in paths if path not in files]
     if folders or not files:
@@ -44,7 +44,7 @@ def fuzzed_files(paths: list[str]) -> list[str]:
 
 
 class Fuzzer:
-    """Runs files with seeds and keeps what failed in `folder`."""
+    """Runs files with seeds, and keeps failures in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
@@ -69,7 +69,7 @@ class Fuzzer:
 
 
 def rounds(files: list[str], seconds: float) -> Iterator[str]:
-    """The files over and over, in another order each time, until the time is up; each at least once."""
+    """Yield the files again and again, in a new order each time, until the time is up; each file at least once."""
     end = time.monotonic() + seconds
     first = True
     while first or time.monotonic() < end:

@@ -1,9 +1,9 @@
-"""The pictures of docs/guide.md: one journey through a Slipway with traffic, from `make run` to a canary that is taken back.
+"""Takes the pictures of docs/guide.md: a journey through a Slipway with traffic, from `make run` to a release that is undone.
 
     python -m tools.screenshots --guide               into docs/images/guide, after a minute of traffic
 
-A person does in the browser what the guide says, and each picture is taken where it stands. The models are real, and others
-are served meanwhile.
+The program follows the guide in a browser, and takes each picture at its place in the guide. The models are real, and other
+models are served meanwhile.
 """
 
 import json
@@ -31,19 +31,19 @@ DIGITS = ROOT / "examples" / "models" / "digits"
 HOLDOUT = ROOT / "examples" / "holdout" / "digits.npz"
 SIZE = {"width": 1280, "height": 860}
 MOST_BYTES = 200_000
-SERVED_S = 40  # seconds of requests to what was published, before its charts are pictured
-BREACH_MS = 300_000  # that guardrails may take: they wait for requests
-TOO_MUCH_INK = 370.0  # over an image; one in twenty of the held-out digits has more
+SERVED_S = 40  # the seconds of requests to a published model before a picture of its charts
+BREACH_MS = 300_000  # the longest time for guardrails, which wait for requests
+TOO_MUCH_INK = 370.0  # the sum over an image; one in twenty of the held-out digits has more
 
 
 def save(path: Path) -> None:
-    """Make a picture small enough for a repository."""
+    """Compress a picture, so that it is small enough for a repository."""
     Image.open(path).convert("RGB").quantize(192, dither=Image.Dither.NONE).save(path, optimize=True)
     assert path.stat().st_size < MOST_BYTES, f"{path.name} is {path.stat().st_size} bytes"
 
 
 class Journey:
-    """A page of a person who is signed in, and the pictures taken on the way."""
+    """A browser page of a person who is signed in, and the pictures of that page."""
 
     def __init__(self, page: Page, folder: Path, wait_until_drawn: Any) -> None:
         self.page = page
@@ -55,7 +55,7 @@ class Journey:
         self._wait_until_drawn(self.page)
 
     def picture(self, name: str, top: Locator | None = None) -> None:
-        """Picture what is in sight; with `top` from that element on."""
+        """Take a picture of the visible part of the page; with `top`, scroll to that element first."""
         if top is None:
             self.page.evaluate("scrollTo(0, 0)")
         else:
@@ -72,7 +72,7 @@ class Journey:
         self.show(f"{address}{'&' if '?' in address else '?'}from={now - seconds:.0f}&to={now:.0f}")
 
     def draw_seven(self) -> None:
-        """Draw a digit on the first input's pad."""
+        """Draw a seven on the pad of the first input."""
         pad = self.page.locator("#play-inputs canvas").first
         box = pad.bounding_box()
         assert box is not None
@@ -84,12 +84,12 @@ class Journey:
         mouse.up()
 
     def upload(self, file: Path) -> None:
-        """Choose a file, and wait for what was found about it."""
+        """Choose a file, and wait for the result of its inspection."""
         self.page.locator("#file-input").set_input_files(file)
         expect(self.page.get_by_role("heading", name="What it is")).to_be_visible(timeout=60_000)
 
     def keep_as_golden(self, name: str, output: str, tolerance: float) -> None:
-        """Keep the present request, and let later releases be checked by one output of its present answer."""
+        """Keep the current request as a golden request, with one output of its current answer as the expected output."""
         self.page.get_by_role("button", name="Keep this request").click()
         self.page.get_by_label("Name", exact=True).fill(name)
         self.page.get_by_role("button", name="Keep", exact=True).click()
@@ -107,7 +107,7 @@ class Journey:
         expect(self.page.locator("#examples")).to_contain_text("golden")
 
     def publish(self, version: int, live: bool = True) -> None:
-        """Publish what was uploaded: live, or beside what answers."""
+        """Publish the upload. live: whether the new version answers requests."""
         if not live:
             self.page.get_by_label("Only publish").check()
         self.page.get_by_role("button", name="Publish").click()
@@ -117,20 +117,20 @@ class Journey:
         expect(self.page.locator("#published")).to_contain_text(said, timeout=60_000)
 
     def press(self, button: str) -> None:
-        """Press a button, and say yes where the page asks."""
+        """Press a button, and confirm if the page asks."""
         self.page.get_by_role("button", name=button).first.click()
         dialog = self.page.locator("dialog[open]")
         if dialog.count():
             dialog.get_by_role("button").last.click()
 
     def wait_for_guardrails(self, word: str) -> None:
-        """Wait until the guardrails of a rollout are judged so."""
+        """Wait until the guardrails of a rollout show this word."""
         expect(self.page.locator("#rollout .guardrails")).to_contain_text(word, timeout=BREACH_MS)
         expect(self.page.locator("#rollout .guardrails")).not_to_contain_text("Waits for samples", timeout=BREACH_MS)
 
 
 def take_journey(browser: Browser, up: Up, folder: Path, sign_in: Any, wait_until_drawn: Any) -> None:
-    """Go through the guide, and leave its pictures in a folder."""
+    """Follow the guide, and write its pictures to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     files = up.data.parent / "files"
     files.mkdir()
@@ -150,7 +150,7 @@ def take_journey(browser: Browser, up: Up, folder: Path, sign_in: Any, wait_unti
     journey.show("/")
     journey.picture("overview")
 
-    # A file that cannot be served says what to do; one that can becomes version 1.
+    # For a file that cannot be served, the page gives a remedy. A file that can be served becomes version 1.
     journey.show("/models/new")
     page.locator("#file-input").set_input_files(weights)
     page.locator(".note.failed, .error-text:visible, .note.degraded").first.wait_for()
@@ -163,7 +163,7 @@ def take_journey(browser: Browser, up: Up, folder: Path, sign_in: Any, wait_unti
     journey.publish(1)
     journey.picture("published")
 
-    # It is tried, and asked by clients.
+    # The playground tries the model, and clients send requests to it.
     journey.show(f"/models/{NAME}/playground")
     journey.draw_seven()
     page.get_by_role("button", name="Send request").click()
@@ -175,13 +175,13 @@ def take_journey(browser: Browser, up: Up, folder: Path, sign_in: Any, wait_unti
         journey.show_lately(f"/models/{NAME}/", SERVED_S)
         journey.picture("model")
 
-        # A second version is published beside the first one, and gets a small share of the requests.
+        # A second version is published next to the first version, and gets a small share of the requests.
         page.get_by_role("link", name="Upload version").click()
         journey.upload(second)
         journey.publish(2, live=False)
         journey.picture("second-version")
 
-        # First it answers nobody, and is compared; then it gets more and more of the requests.
+        # First the second version is only compared, and its answers go to no client. Then it gets more and more requests.
         page.get_by_role("link", name="Roll out").click()
         page.locator(".kind", has_text="Shadow").click()
         page.locator("[name=shadow_share]").fill("100")
@@ -207,7 +207,7 @@ def take_journey(browser: Browser, up: Up, folder: Path, sign_in: Any, wait_unti
         journey.show_lately(f"/models/{NAME}/?version=each", 3 * SERVED_S)
         journey.picture("canary-charts", page.locator("#charts"))
 
-        # It is promoted; the first one is held, and unloaded.
+        # The second version is promoted. The first version stays loaded for a while, and is then unloaded.
         journey.show(f"/models/{NAME}/releases/")
         journey.press("Promote now")
         expect(page.locator("#rollout")).to_contain_text("stays loaded until", timeout=60_000)
@@ -217,7 +217,7 @@ def take_journey(browser: Browser, up: Up, folder: Path, sign_in: Any, wait_unti
         journey.press("Unload now")
         expect(page.locator("#rollout")).to_contain_text("was unloaded", timeout=60_000)
 
-        # A third one fails over some images: a guardrail takes it out.
+        # A third version fails for some images: a guardrail takes it out.
         page.get_by_role("link", name="Upload version").click()
         journey.upload(faulty)
         journey.publish(3, live=False)
@@ -229,7 +229,7 @@ def take_journey(browser: Browser, up: Up, folder: Path, sign_in: Any, wait_unti
         journey.picture("rolled-back")
         journey.picture("releases", page.locator("#timeline-title"))
 
-        # A release is taken back: its page says before what that changes.
+        # The journey goes back to an earlier release, whose page shows in advance what will change.
         journey.show(f"/models/{NAME}/releases/1/")
         journey.picture("going-back")
         page.locator("#back").get_by_role("button", name="Go back to release 1").click()
@@ -246,7 +246,7 @@ def take_journey(browser: Browser, up: Up, folder: Path, sign_in: Any, wait_unti
 
 
 def asking(address: str, model: str) -> AbstractContextManager[None]:
-    """Clients that send real digits to a model, until the block ends."""
+    """Run clients that send real digits to a model, until the block ends."""
     images = np.load(HOLDOUT)["images"]
 
     def send(http: httpx.Client) -> None:
@@ -259,7 +259,7 @@ def asking(address: str, model: str) -> AbstractContextManager[None]:
 
 
 def failing(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a network that fails over images with much ink: it makes more of one number than there is."""
+    """Return a network that fails for images with much ink, because a Reshape then needs more numbers than it has."""
     for node in model.graph.node:
         node.output[:] = ["read" if name == "probabilities" else name for name in node.output]
     floats, whole = TensorProto.FLOAT, TensorProto.INT64

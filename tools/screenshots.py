@@ -1,10 +1,10 @@
-"""Pictures of every page, to be looked at: light and dark, 1440 and 390 px wide, full, failing and empty.
+"""Takes pictures of every page, for people to check: light and dark, 1440 and 390 px wide, full, failing and empty.
 
     make screenshots                                  into ./screenshots, after a minute of traffic
-    python -m tools.screenshots --traffic 900 --docs  also that of the README, into docs/images
-    python -m tools.screenshots --guide               those of docs/guide.md alone, into docs/images/guide (journey.py)
+    python -m tools.screenshots --traffic 900 --docs  also the picture of the README, into docs/images
+    python -m tools.screenshots --guide               only the pictures of docs/guide.md, into docs/images/guide (journey.py)
 
-It runs a real Slipway on a data folder of its own, with real requests, a model that failed and one that is degraded.
+The program runs a real Slipway on a data folder of its own, with real requests, a failed model and a degraded model.
 """
 
 import argparse
@@ -83,7 +83,7 @@ class TritonPythonModel:
         tensors = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("y", tensor * 2)]) for tensor in tensors]
 """
-# Answers as the first version, but for one request of two hundred, which fails, and a number that is a little off.
+# This version answers like the first version, except that one request of two hundred fails and one number is a little off.
 CANDIDATE = b"""import triton_python_backend_utils as pb_utils
 
 seen = 0
@@ -133,7 +133,7 @@ ASLEEP = 'parameters { key: "slipway.residency" value { string_value: "{\\"mode\
 
 
 class Person:
-    """Somebody with a browser's session who uses the REST API."""
+    """A person with a browser session who uses the REST API."""
 
     def __init__(self, address: str) -> None:
         self.http = httpx.Client(base_url=address, timeout=60)
@@ -180,7 +180,7 @@ def wait(condition: Any, seconds: float = 60) -> None:
 
 
 def prepare(person: Person) -> None:
-    """A model that failed, one whose new version failed while the old one serves, and one that waits for a request."""
+    """Publish models that fail, that have a new version which fails while the old one serves, and that wait for a request."""
     person.publish("doubled", "model.py", WORKING, CONFIG)
     person.wait_for_state("doubled", "ready")
     person.publish("doubled", "model.py", BROKEN, CONFIG)
@@ -198,7 +198,7 @@ def prepare(person: Person) -> None:
 
 
 def roll_out(person: Person) -> None:
-    """A canary that is under way, and one whose answers fail, so that it goes back once there are requests."""
+    """Start a canary that continues, and a canary whose answers fail, so that it is rolled back after some requests."""
     for name, candidate, plan in (("ranked", CANDIDATE, PLAN), ("tagged", FAILING, {"min_samples": 10})):
         person.publish(name, "model.py", WORKING, CONFIG)
         person.wait_for_state(name, "ready")
@@ -217,7 +217,7 @@ def empty(person: Person) -> None:
 
 
 def traffic(address: str) -> AbstractContextManager[None]:
-    """Requests that swell and ebb, a few of them wrong, until the block ends."""
+    """Send requests at a rate that rises and falls, a few of them invalid, until the block ends."""
 
     def send(http: httpx.Client) -> None:
         rows = random.choice((1, 1, 2, 4, 8))
@@ -250,7 +250,7 @@ def take(browser: Browser, address: str, pages: dict[str, str], folder: Path) ->
 
 
 def wait_until_drawn(page: Page) -> None:
-    """Live, and every chart drawn: those out of sight are drawn when they come into sight."""
+    """Wait until the page is live and every chart is drawn. A chart is drawn only when it becomes visible."""
     if page.locator("#freshness").count():
         expect(page.locator("#freshness")).to_have_text("up to date", timeout=30_000)
     for figure in page.locator("[data-chart]:visible").all():
@@ -302,7 +302,7 @@ def main() -> None:
             with Person(up.dashboard_url) as person:
                 prepare(person)
                 wait(lambda: person.call("GET", "models/tagged/rollouts")["results"][0]["state"] == "rolled_back")
-                time.sleep(given.traffic)  # of figures of both arms
+                time.sleep(given.traffic)  # the time to collect figures of both arms
             take(browser, up.dashboard_url, FULL, given.out)
         with slipway() as up:
             with Person(up.dashboard_url) as person:

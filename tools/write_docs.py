@@ -1,4 +1,4 @@
-"""Writes the tables of docs/ that code declares: `make docs`. Each stands between two comments, and a test compares it."""
+"""Writes the tables of docs/ that code declares: `make docs`. Each table is between two comments, and a test compares it."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -32,7 +32,7 @@ TABLES = {"parameters": ("configuration.md", _parameters), "formats": ("formats.
 
 
 def placed(name: str) -> str:
-    """Return a table between its comments."""
+    """Return a table with the comments around it."""
     return f"{_begin(name)}{TABLES[name][1]()}{_END}"
 
 
@@ -41,7 +41,7 @@ def _begin(name: str) -> str:
 
 
 def written(name: str) -> tuple[Path, str]:
-    """Return the page that has a table, and its text with the table as the code declares it."""
+    """Return the page with a table, and the text of that page with the table that the code declares."""
     path = DOCS / TABLES[name][0]
     head, _, rest = path.read_text().partition(_begin(name))
     _, _, tail = rest.partition(_END)

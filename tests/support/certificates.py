@@ -1,4 +1,4 @@
-"""An authority, and certificates that it signs, as PEM files in a folder."""
+"""A certificate authority, and certificates that it signs, as PEM files in a folder."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +20,7 @@ class Authority:
         self._authority.cert_pem.write_to_path(self.cert)
 
     def sign(self, name: str) -> Files:
-        """A certificate for loopback addresses."""
+        """Sign a certificate for loopback addresses."""
         issued = self._authority.issue_cert("localhost", "127.0.0.1", common_name=name)
         files = Files(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         issued.cert_chain_pems[0].write_to_path(files.cert)

@@ -1,4 +1,4 @@
-"""Clients that send requests to a server while something else is looked at."""
+"""Clients that send requests to a server while a test looks at something else."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +13,10 @@ from tests.support.serving_process import PATIENCE_S
 def clients(
     send: Callable[[httpx.Client], object], *, count: int = 1, pause: Callable[[], float] = lambda: 0.01
 ) -> Iterator[None]:
-    """Have so many clients send one request after the other, until the block ends. pause: seconds before the next one."""
+    """Run `count` clients that each send one request after the other, until the block ends.
+
+    pause: returns the seconds to wait before the next request.
+    """
     over = threading.Event()
 
     def run() -> None:

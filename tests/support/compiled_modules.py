@@ -1,7 +1,7 @@
-"""Whether the tests run the compiled modules (`make test-compiled`) or, as a rule, the sources: here and in every server.
+"""Chooses whether tests, and all their servers, run the compiled modules (`make test-compiled`) or, by default, the sources.
 
-Imported before the rest of `serving` is. A test that replaces an inner part of a compiled module is marked `interpreted`:
-compiled code calls its own functions directly.
+This module is imported before the rest of `serving`. A test that replaces an inner part of a compiled module has the mark
+`interpreted`, because compiled code calls its own functions directly.
 """
 
 import os

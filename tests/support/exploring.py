@@ -1,6 +1,6 @@
-"""How Hypothesis looks for examples: the same ones on every run, or, under `make fuzz`, other ones each time.
+"""How Hypothesis looks for examples: the same examples on every run, but other examples on each run of `make fuzz`.
 
-`make fuzz` sets FUZZ_SEED, and FUZZ_FOLDER, where what it finds is kept; both stand in docs/testing.md.
+`make fuzz` sets FUZZ_SEED, and FUZZ_FOLDER, the folder for its findings. docs/testing.md describes both.
 """
 
 import os
@@ -13,15 +13,15 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 SEED = int(os.environ.get("FUZZ_SEED") or 0)
-TIMES = int(os.environ.get("FUZZ_TIMES") or 10)  # so many times the examples of an ordinary run
+TIMES = int(os.environ.get("FUZZ_TIMES") or 10)  # the number of examples, as a multiple of an ordinary run
 FOLDER = Path(os.environ.get("FUZZ_FOLDER") or "fuzz-findings")
 
 
 def use_profile() -> None:
-    """Called once, before any test is read."""
+    """Load the profile of Hypothesis. Called once, before any test is imported."""
     own: dict[str, Any] = {"derandomize": True}
     if SEED:
-        # Explaining a failure runs as many examples again, against a server; what is shrunk says enough.
+        # The phase `explain` would run as many examples again, against a server. The smallest example says enough.
         phases = [phase for phase in Phase if phase is not Phase.explain]
         own = {"database": DirectoryBasedExampleDatabase(FOLDER / "examples"), "print_blob": True, "phases": phases}
     settings.register_profile("slipway", deadline=None, suppress_health_check=list(HealthCheck), **own)
@@ -29,7 +29,7 @@ def use_profile() -> None:
 
 
 def explore(items: list[pytest.Item]) -> None:
-    """Give each collected test that Hypothesis drives this run's seed and more examples."""
+    """Give the seed of this run, and more examples, to each collected test of Hypothesis."""
     tests = {getattr(item, "obj", None) for item in items} if SEED else set()
     for test in tests:
         if getattr(test, "is_hypothesis_test", False):
@@ -39,7 +39,7 @@ def explore(items: list[pytest.Item]) -> None:
 
 
 def run_machine(machine: type[RuleBasedStateMachine], examples: int, steps: int) -> None:
-    """Run a rule machine; the test that calls this is marked `hypothesis`, as the others are by themselves."""
+    """Run a rule machine. The calling test needs the mark `hypothesis`, which other tests of Hypothesis get automatically."""
     if SEED:
         machine._hypothesis_internal_use_seed = SEED  # type: ignore[attr-defined]
     times = TIMES if SEED else 1

@@ -1,6 +1,6 @@
-"""Models that the tools of others wrote (tests/exported_models), each with the answers of its tool, or why it is refused.
+"""Models that other tools exported (tests/exported_models), each with the answers of its tool, or the reason of its refusal.
 
-`make formats` makes them anew; tools/formats/makers/case.py says what lies where.
+`make formats` creates them again; tools/formats/makers/case.py describes their files.
 """
 
 import json
@@ -14,12 +14,12 @@ from tritonclient.utils import triton_to_np_dtype
 
 FOLDER = Path(__file__).resolve().parents[1] / "exported_models"
 Tensor = dict[str, Any]
-"""A tensor as V2 JSON has it."""
+"""A tensor in the JSON of V2."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """said: words of the inspection of a model that is served. refused: words with which its files are refused, else ""."""
+    """said: words in the inspection's report on a served model. refused: words in the refusal of its files; "" if served."""
 
     name: str
     what: str
@@ -34,12 +34,12 @@ class Exported:
 
     @property
     def files(self) -> dict[str, Path]:
-        """The files that a person uploads, by the names that the tool gave them."""
+        """The files to upload, by the names that the tool gave them."""
         inside = self.folder / "files"
         return {path.relative_to(inside).as_posix(): path for path in sorted(inside.rglob("*")) if path.is_file()}
 
     def differences(self, client: grpc.InferenceServerClient, name: str = "") -> list[str]:
-        """Ask a server; return what of its answer is not what the tool gave."""
+        """Send the inputs to a server. Return the differences between its answer and the tool's."""
         inputs = []
         for tensor in self.inputs:
             one = grpc.InferInput(tensor["name"], tensor["shape"], tensor["datatype"])
@@ -69,7 +69,7 @@ def _array(tensor: Tensor) -> np.ndarray:
 
 
 def exported_models(folder: Path = FOLDER) -> list[Exported]:
-    """Return all of them, by name."""
+    """Return all exported models, sorted by name."""
     return [_read(path) for path in sorted(folder.glob("*/case.json"))]
 
 

@@ -1,6 +1,6 @@
-"""The suite with frontend workers: with TEST_FRONTEND_WORKERS=2 every server that a test starts as a process has two.
+"""Runs the tests with frontend workers: TEST_FRONTEND_WORKERS=2 gives two to every server that a test starts as a process.
 
-`make test-workers` sets it. Servers inside a test's own process have none.
+`make test-workers` sets this variable. Servers inside the process of a test have no frontend workers.
 """
 
 import os

@@ -1,12 +1,12 @@
-"""A server whose event loop is watched: whatever its thread opens, locks, renames or syncs after the start is found.
+"""A server whose event loop is watched: it notes each call of its thread that opens, locks, renames or syncs files.
 
 with guarded_server(folder, repository, *flags) as (server, calls):
     ...
 assert calls() == []
 
-What is allowed, as it cannot wait for a disk or a network:
-* /proc and /sys, which the kernel makes, and /dev/shm and memory files, which are memory;
-* imports and the lines of tracebacks: once for each module.
+Allowed are files that cannot wait for a disk or a network:
+* /proc and /sys, which the kernel generates, and /dev/shm and memory files, which are in memory;
+* the files of imports and of the lines in tracebacks, once for each module.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ Calls = Callable[[], list[str]]
 def guarded_server(
     folder: Path, repository: Path, *flags: str, wait: str = "ready"
 ) -> Iterator[tuple[ServerProcess, Calls]]:
-    """Give the server, and a function that returns a line for each place where its loop has used a file while serving."""
+    """Yield the server, and a function that returns a line for each place where its loop used a file while it served."""
     log = folder / "loop-guard"
     environment = {"LOOP_GUARD": str(log), "PYTHONPATH": f"{GUARD}:{ROOT}"}
     with ServerProcess(repository, *flags, wait=wait, environment=environment) as server:
@@ -45,7 +45,7 @@ def _shown(call: dict[str, str | list[str]]) -> str:
     what, path, stack = call["what"], str(call["path"]), call["stack"]
     if path.startswith(MEMORY) or any(part in frame for frame in stack for part in ONCE):
         return ""
-    if what == "os.truncate" and path.isdigit():  # a memory file that has just been made
+    if what == "os.truncate" and path.isdigit():  # a new memory file
         return ""
     own = [
         frame.removeprefix(f"{ROOT}/") for frame in stack if frame.startswith(str(ROOT)) and "loop_guard" not in frame

@@ -1,7 +1,7 @@
-"""Small real models written into a repository folder: ONNX by onnx.helper, TorchScript by torch, `model.py` as text.
+"""Writes small real models into a repository: ONNX by onnx.helper, TorchScript by torch, `model.py` as text.
 
-Each function writes <repository>/<name>/<version>/<file> and, unless config is None, <name>/config.pbtxt; `extra` is
-text added to that configuration (dynamic_batching {...}, instance_group [...]). It returns the model's folder.
+Each function writes <repository>/<name>/<version>/<file> and, unless config is None, <name>/config.pbtxt. `extra` is
+text added to that configuration (dynamic_batching {...}, instance_group [...]). The result is the model's folder.
 """
 
 import itertools
@@ -30,7 +30,7 @@ ONNX_TYPES = {
     "FP64": TensorProto.DOUBLE,
     "BYTES": TensorProto.STRING,
 }
-# Names that Triton takes and an address cannot hold as they are; the first is from its own tests.
+# Names that Triton accepts and that an address must encode; the first name is from Triton's own tests.
 ODD_NAMES = (
     "nop_TYPE_FP32_-1,-1",
     "two words ",
@@ -46,12 +46,12 @@ IR_VERSION = 9
 
 
 def config_type(datatype: str) -> str:
-    """The config.pbtxt name of a wire datatype."""
+    """Return the name in config.pbtxt of a wire datatype."""
     return "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"
 
 
 def tensors_text(kind: str, tensors: list[tuple[str, str, list[int]]]) -> str:
-    """`input [...]` or `output [...]` for (name, wire datatype, dims without the batch dimension)."""
+    """Return `input [...]` or `output [...]` for rows of (name, wire datatype, dims without the batch dimension)."""
     rows = ", ".join(
         f'{{ name: "{name}" data_type: {config_type(datatype)} dims: {dims} }}' for name, datatype, dims in tensors
     )
@@ -92,7 +92,7 @@ def onnx_bytes(
     outputs: list[tuple[str, str, list[Any]]],
     weights: dict[str, Any] | None = None,
 ) -> bytes:
-    """A checked ONNX model; dims may be names for free dimensions and include the batch dimension."""
+    """Return a checked ONNX model. dims include the batch dimension; a name in dims is a free dimension."""
     graph = helper.make_graph(
         nodes,
         "graph",
@@ -123,7 +123,7 @@ def onnx_identity(
     config: str | None = "",
     extra: str = "",
 ) -> Path:
-    """INPUT0 -> OUTPUT0 unchanged, any datatype. dims without the batch dimension; -1 is free."""
+    """Write an identity model: OUTPUT0 = INPUT0, any datatype. dims: without the batch dimension; -1 is free."""
     dims = [-1] if dims is None else dims
     batch = ["batch"] if max_batch_size else []
     shape = batch + [f"d{index}" if dim == -1 else dim for index, dim in enumerate(dims)]
@@ -147,7 +147,7 @@ def onnx_add_sub(
     config: str | None = "",
     extra: str = "",
 ) -> Path:
-    """OUTPUT0 = INPUT0 + INPUT1, OUTPUT1 = INPUT0 - INPUT1; dims default to [4]."""
+    """Write a model: OUTPUT0 = INPUT0 + INPUT1, OUTPUT1 = INPUT0 - INPUT1; dims default to [4]."""
     dims = [4] if dims is None else dims
     shape = (["batch"] if max_batch_size else []) + list(dims)
     content = onnx_bytes(
@@ -172,7 +172,7 @@ def onnx_scale(
     config: str | None = "",
     extra: str = "",
 ) -> Path:
-    """OUTPUT0 = INPUT0 * factor, FP32 [1]: the factor tells which version or upload answered."""
+    """Write a model: OUTPUT0 = INPUT0 * factor, FP32 [1]. The factor shows which version or upload answered."""
     shape: list[Any] = ["batch", 1] if max_batch_size else [1]
     content = onnx_bytes(
         [helper.make_node("Mul", ["INPUT0", "factor"], ["OUTPUT0"])],
@@ -195,7 +195,7 @@ def onnx_mlp(
     extra: str = "",
     seed: int = 0,
 ) -> Path:
-    """A multilayer perceptron: INPUT FP32 [sizes[0]] -> OUTPUT FP32 [sizes[-1]], Relu between the layers."""
+    """Write a multilayer perceptron: INPUT FP32 [sizes[0]] -> OUTPUT FP32 [sizes[-1]], Relu between the layers."""
     random = np.random.default_rng(seed)
     nodes, weights, last = [], {}, "INPUT"
     for index, (rows, columns) in enumerate(itertools.pairwise(sizes)):
@@ -223,7 +223,7 @@ def onnx_slow(
     config: str | None = "",
     extra: str = "",
 ) -> Path:
-    """INPUT0 FP32 [1] -> OUTPUT0 unchanged, after `iterations` 256x256 matrix products (about 0.15 ms each)."""
+    """Write a slow model: OUTPUT0 = INPUT0, FP32 [1], after `iterations` 256x256 matrix products (about 0.15 ms each)."""
     body = helper.make_graph(
         [
             helper.make_node("Identity", ["go"], ["go_on"]),
@@ -264,7 +264,7 @@ def onnx_slow(
 def onnx_sequence_sum(
     repository: Path, name: str = "sequence_sum", max_batch_size: int = 8, version: int = 1, extra: str = ""
 ) -> Path:
-    """OUTPUT = the sum of a sequence's INPUTs so far, FP32 [1]: the direct sequence batcher with an implicit state."""
+    """Write a model: OUTPUT = the sum of a sequence's INPUTs so far, FP32 [1]; direct sequence batcher, implicit state."""
     shape = ["batch", 1]
     nodes = [
         helper.make_node("Sub", ["one", "START"], ["keep"]),
@@ -291,7 +291,7 @@ def onnx_sequence_controls(
     max_batch_size: int = 4,
     extra: str = "",
 ) -> Path:
-    """OUTPUT0 = the sum of a sequence's INPUT0 so far, ID = its correlation ID; every control and an implicit state."""
+    """Write a model: OUTPUT0 = the sum of a sequence's INPUT0 so far, ID = its correlation ID; all controls, implicit state."""
     column = ["batch", 1]
     nodes = [
         helper.make_node("Sub", ["one", "START"], ["keep"]),
@@ -324,7 +324,7 @@ def onnx_sequence_controls(
 
 # -- TorchScript -----------------------------------------------------------------------------------------------------
 def write_torchscript(repository: Path, name: str, module: Any, version: int = 1) -> Path:
-    """Script a torch.nn.Module (torch warns that scripting is deprecated; the format is still served)."""
+    """Script a torch.nn.Module. torch warns that scripting is deprecated, but the format is still served."""
     import torch
 
     path = Path(repository, name, str(version), "model.pt")
@@ -344,7 +344,7 @@ def torchscript_add_sub(
     config: str | None = "",
     extra: str = "",
 ) -> Path:
-    """As `onnx_add_sub`, FP32, with the positional names of Triton's pytorch backend."""
+    """Write the model of `onnx_add_sub`, FP32, with the positional names of Triton's pytorch backend."""
     import torch
 
     class AddSub(torch.nn.Module):
@@ -360,7 +360,7 @@ def torchscript_add_sub(
 def torchscript_bert_classifier(
     repository: Path, name: str = "bert_classifier", version: int = 1, seed: int = 0
 ) -> Path:
-    """A tiny classifier with the inputs and outputs of the seed's `bert_classifier`; writes no configuration."""
+    """Write a tiny classifier with the inputs and outputs of the seed's `bert_classifier`, without a configuration."""
     import torch
 
     class Classifier(torch.nn.Module):
@@ -381,7 +381,7 @@ def torchscript_bert_classifier(
 
 # -- model.py --------------------------------------------------------------------------------------------------------
 def pass_on_ensemble(repository: Path, name: str, step: str, max_batch_size: int = 4) -> Path:
-    """An ensemble that hands INPUT0 to the model `step` and gives its OUTPUT0, both FP32 [-1]."""
+    """Write an ensemble that passes INPUT0 to the model `step` and returns its OUTPUT0, both FP32 [-1]."""
     tensors = tensors_text("input", [("INPUT0", "FP32", [-1])]) + tensors_text("output", [("OUTPUT0", "FP32", [-1])])
     maps = 'input_map { key: "INPUT0" value: "INPUT0" } output_map { key: "OUTPUT0" value: "OUTPUT0" }'
     steps = f'ensemble_scheduling {{ step {{ model_name: "{step}" model_version: -1 {maps} }} }}'
@@ -392,7 +392,7 @@ def pass_on_ensemble(repository: Path, name: str, step: str, max_batch_size: int
 
 
 def python_model(repository: Path, name: str, source: str, config: str | None = None, version: int = 1) -> Path:
-    """A Python-backend model from the (indented) source text of its model.py."""
+    """Write a model of the Python backend. source: the text of its model.py, which may be indented."""
     path = Path(repository, name, str(version), "model.py")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(textwrap.dedent(source))
@@ -407,7 +407,7 @@ def python_scale(
     version: int = 1,
     extra: str = "",
 ) -> Path:
-    """As `onnx_scale`, in the Python backend."""
+    """Write the model of `onnx_scale` for the Python backend."""
     source = f"""
         import triton_python_backend_utils as pb_utils
 
@@ -423,7 +423,7 @@ def python_scale(
 def python_sleeper(
     repository: Path, name: str = "sleeper", max_batch_size: int = 8, version: int = 1, extra: str = ""
 ) -> Path:
-    """INPUT0 FP32 [1], seconds -> OUTPUT0 the same, after sleeping the longest of the batch."""
+    """Write a model that sleeps: INPUT0 FP32 [1] is a number of seconds, OUTPUT0 = INPUT0. A batch sleeps for its longest."""
     source = """
         import time
         import triton_python_backend_utils as pb_utils
@@ -439,7 +439,7 @@ def python_sleeper(
 
 
 def python_decoupled(repository: Path, name: str = "decoupled", max_batch_size: int = 0, extra: str = "") -> Path:
-    """INPUT0 FP32 [1], n -> n responses whose OUTPUT0 are 0, 1, ...; n below 0 is an error."""
+    """Write a decoupled model: INPUT0 FP32 [1] is n; it sends n responses with OUTPUT0 = 0, 1, ...; n below 0 is an error."""
     source = """
         import numpy as np
         import triton_python_backend_utils as pb_utils
@@ -462,7 +462,7 @@ def python_decoupled(repository: Path, name: str = "decoupled", max_batch_size: 
 
 
 def python_optional(repository: Path, name: str = "optional", max_batch_size: int = 8, extra: str = "") -> Path:
-    """OUTPUT0 = INPUT0 + INPUT1, both FP32 [-1]; INPUT1 may stay out and is 0 then."""
+    """Write a model: OUTPUT0 = INPUT0 + INPUT1, both FP32 [-1]. INPUT1 is optional, with the default 0."""
     source = """
         import triton_python_backend_utils as pb_utils
 

@@ -11,12 +11,12 @@ from tests.support.ports import free_port
 from tests.support.serving_process import PATIENCE_S, ROOT, START_TIMEOUT_S, wait_until
 
 BUCKET = "my-models"
-# moto deletes only for somebody, but does not check for whom.
+# moto deletes only for signed requests, but does not check the signature.
 SIGNED = {"Authorization": "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, Signature=any"}
 
 
 class ObjectStore:
-    """`with ObjectStore() as store:` has an empty bucket. Stopping it loses what it holds, as moto keeps it in memory."""
+    """A store with an empty bucket: `with ObjectStore() as store:`. A stop loses the objects, which are only in memory."""
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -47,7 +47,7 @@ class ObjectStore:
             self._process = None
 
     def empty(self) -> None:
-        """Running, with an empty bucket."""
+        """Empty the bucket; start the store if it does not run."""
         if self._process is None:
             self.start()
         httpx.post(f"{self.endpoint}/moto-api/reset", timeout=PATIENCE_S).raise_for_status()
@@ -60,7 +60,7 @@ class ObjectStore:
         self._call("DELETE", key)
 
     def begin_upload(self, key: str, first_part: bytes) -> str:
-        """A multipart upload that is not complete: its id."""
+        """Begin a multipart upload, and leave it incomplete. Return its id."""
         upload = re.search(r"<UploadId>(.+?)</UploadId>", self._call("POST", f"{key}?uploads").text)
         assert upload is not None
         self._call("PUT", f"{key}?partNumber=1&uploadId={upload[1]}", first_part)

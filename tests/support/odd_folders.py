@@ -1,4 +1,4 @@
-"""What people, programs and disks make of a model's folder: each takes the folder of a sound model with version 1."""
+"""The damage that people, programs and disks do to a model's folder: each function changes the folder of a valid model."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ def _make(kind: str, path: Path) -> None:
         os.mkfifo(path)
     elif kind == "socket":
         with socket.socket(socket.AF_UNIX) as listener:
-            descriptor = os.open(path.parent, os.O_RDONLY)  # a socket's address has at most 107 characters
+            descriptor = os.open(path.parent, os.O_RDONLY)  # the address of a socket has at most 107 characters
             listener.bind(f"/proc/self/fd/{descriptor}/{path.name}")
             os.close(descriptor)
     elif kind == "bytes":

@@ -1,4 +1,4 @@
-"""Ensembles written into a repository, and those that must be refused."""
+"""Writes ensembles into a repository, also invalid ones that a server must refuse."""
 
 from pathlib import Path
 from typing import Any
@@ -22,20 +22,20 @@ def ensemble(
 
 
 def step(model: str, inputs: dict[str, str], outputs: dict[str, str]) -> str:
-    """Names of the step's model -> names of the ensemble's tensors."""
+    """Return the text of a step. inputs, outputs: name of the model's tensor -> name of the ensemble's tensor."""
     maps = [f'input_map {{ key: "{key}" value: "{value}" }}' for key, value in inputs.items()]
     maps += [f'output_map {{ key: "{key}" value: "{value}" }}' for key, value in outputs.items()]
     return f'step {{ model_name: "{model}" model_version: -1 {" ".join(maps)} }}'
 
 
 def chain(repository: Path) -> str:
-    """The steps Y = 3 * (2 * X), the later one first, and their models."""
+    """Write the models of the steps Y = 3 * (2 * X). Return the text of the steps, the later step first."""
     model_factory.onnx_scale(repository, "double", 2.0)
     model_factory.onnx_scale(repository, "triple", 3.0)
     return step("triple", {"INPUT0": "m"}, {"OUTPUT0": "Y"}) + step("double", {"INPUT0": "X"}, {"OUTPUT0": "m"})
 
 
-# What is wrong -> (steps of double, triple and sum; how the ensemble differs otherwise; a pattern of the reason)
+# The mistake -> (steps with the models double, triple and sum; other changes of the ensemble; a pattern for the reason)
 WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "a step that does not exist": (
         step("absent", {"INPUT0": "X"}, {"OUTPUT0": "Y"}),
@@ -83,7 +83,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 def wrong_pipeline(repository: Path, case: str, name: str = "wrong") -> str:
-    """Write the ensemble of a case and the models it names; gives the pattern of the reason for which it is refused."""
+    """Write the ensemble of a case, and its models. Return the pattern for the reason of the refusal."""
     steps, changes, reason = WRONG[case]
     model_factory.onnx_scale(repository, "double", 2.0)
     model_factory.onnx_scale(repository, "triple", 3.0)

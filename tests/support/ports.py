@@ -1,4 +1,4 @@
-"""Loopback ports for servers that have to be told theirs."""
+"""Loopback ports for servers whose ports must be given in advance."""
 
 import fcntl
 import os
@@ -8,14 +8,15 @@ import tempfile
 from pathlib import Path
 
 HOST = "127.0.0.1"
-# Below what Linux gives to outgoing connections and to port 0: nobody is given one of these before its server binds it.
+# Ports below the range that Linux uses for outgoing connections and for port 0, so that no other program gets one of these
+# before its server binds it.
 RANGE = range(10_000, 32_768)
 
 
 class _Reserved:
-    """The ports that this process has given out: no other process of tests takes one of them before this one ends.
+    """The ports that this process has given out. No other test process takes one of them before this process ends.
 
-    Byte N of a file that all of them share stands for port N. The kernel lets go of a process's locks when it ends.
+    Byte N of a file that all test processes share represents port N. The kernel releases the locks of a process when it ends.
     """
 
     def __init__(self) -> None:
@@ -24,8 +25,8 @@ class _Reserved:
         self._ports: set[int] = set()
 
     def take(self, port: int) -> bool:
-        """Reserve a port; False if it has been given out, here or elsewhere."""
-        if self._process != os.getpid():  # the locks of a process are not those of one that it forks
+        """Reserve a port. Return False if this or another process has given it out."""
+        if self._process != os.getpid():  # a forked process does not inherit locks
             path = Path(tempfile.gettempdir(), f"slipway-test-ports-{os.getuid()}")
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             self._process, self._ports = os.getpid(), set()
@@ -43,7 +44,7 @@ RESERVED = _Reserved()
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports that nobody listens on, and that no other test is given while this process lives."""
+    """Return different ports that no process listens on, and that no other test gets until this process ends."""
     found: list[int] = []
     while len(found) < count:
         port = random.SystemRandom().choice(RANGE)

@@ -1,4 +1,4 @@
-"""A model whose requests of unequal shapes share a batch."""
+"""A model that batches requests of different shapes."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import onnx.helper
 
 from tests.support import model_factory
 
-# kind -> what the model sees for requests of shapes [1, 3], [1, 4] and [1, 5]
+# kind of batch input -> its value for requests of shapes [1, 3], [1, 4] and [1, 5]
 KINDS = {
     "BATCH_ELEMENT_COUNT": [3, 4, 5],
     "BATCH_ACCUMULATED_ELEMENT_COUNT": [3, 7, 12],
@@ -22,7 +22,7 @@ def ragged(
     name: str = "ragged",
     batching: str = "dynamic_batching { max_queue_delay_microseconds: 50000 }",
 ) -> None:
-    """VALUES = IN as it came; SEEN = the batch input, repeated for each row so that every request receives it."""
+    """Write the model: VALUES = IN; SEEN = the batch input, repeated for each row so that every request receives it."""
     node = onnx.helper.make_node
     nodes = [
         node("Identity", ["IN"], ["VALUES"]),

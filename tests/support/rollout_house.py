@@ -1,6 +1,6 @@
-"""A whole `manage.py up` with a model whose rollouts are led over REST while its processes are killed, and what must hold then.
+"""A whole `manage.py up` for rollouts that tests lead over REST while they kill its processes, and the checks after that.
 
-Version 1 answers twice its input, version 2 three times; `misbehave` says what a version does wrong from then on.
+Version 1 of the model answers twice its input, version 2 three times its input. `misbehave` makes a version fail.
 """
 
 import json
@@ -26,7 +26,7 @@ from tests.support.serving_process import PATIENCE_S, kill_and_wait, wait_until
 from tests.support.up_process import Up
 
 MODEL = "moving"
-FACTORS = {1: 2.0, 2: 3.0}  # by the version
+FACTORS = {1: 2.0, 2: 3.0}  # version -> the factor of its model
 BODY = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [5]}]}
 PARTS = {part: ("-m", name) for part, name in (("server", "serving"), ("dashboard", "daphne"), ("worker", "celery"))}
 PARTS["watch"] = ("manage.py", "watch")
@@ -56,15 +56,15 @@ _SOURCE = """
 
 
 class RolloutHouse:
-    """See the module's docstring. folder: for data and for what tells the versions how to behave."""
+    """See the module's docstring. folder: the folder for data, and for the files that control the behaviour of versions."""
 
     def __init__(self, folder: Path) -> None:
         self._behaviour = folder / "behaviour"
         self._behaviour.mkdir()
         self.up = Up(folder / "data")
         self._http = httpx.Client(base_url=self.up.dashboard_url, timeout=PATIENCE_S)
-        self.name = ""  # of the rollout that was started last
-        self.answers: Counter[str] = Counter()  # of the clients, by the version that answered
+        self.name = ""  # the name of the latest rollout
+        self.answers: Counter[str] = Counter()  # the number of answers to the clients, by version
         self.failures: Counter[str] = Counter()
 
     def __enter__(self) -> "RolloutHouse":
@@ -95,14 +95,14 @@ class RolloutHouse:
         self.up.close()
 
     def misbehave(self, version: int, how: str, yes: bool = True) -> None:
-        """how: fails (each request), loads (for as long as it is so)."""
+        """Change the behaviour of a version. how: "fails" (each request), or "loads" (as long as it is set)."""
         path = self._behaviour / f"{version} {how}"
         if yes:
             path.touch()
         else:
             path.unlink(missing_ok=True)
 
-    # -- what a person does, with a token --------------------------------------------------------------------------
+    # -- actions of a person, with a token -------------------------------------------------------------------------
     def _sign_in(self) -> None:
         found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', self._http.get("/sign-in").text)
         assert found is not None
@@ -116,7 +116,7 @@ class RolloutHouse:
         self._http.headers["Authorization"] = f"Bearer {token}"
 
     def call(self, method: str, path: str, **more: Any) -> Any:
-        """Return the answer of the REST API; AssertionError where it refuses, httpx.TransportError where nobody answers."""
+        """Return the answer of the REST API. Raise AssertionError for a refusal, httpx.TransportError without an answer."""
         answer = self._http.request(method, f"/api/v1/{path}", **more)
         assert answer.is_success, answer.text
         return answer.json() if answer.content else None
@@ -129,7 +129,7 @@ class RolloutHouse:
         self.call("POST", f"models/{MODEL}/rollouts/{self.name}/{what}", **({"json": body} if body else {}))
 
     def rollout(self) -> dict[str, Any]:
-        """The newest one, as REST shows it; {} while there is none, or nobody answers."""
+        """Return the newest rollout, as REST shows it; {} if there is none, or the dashboard does not answer."""
         try:
             rows = self.call("GET", f"models/{MODEL}/rollouts?page_size=1")["results"]
             if not rows:
@@ -140,13 +140,13 @@ class RolloutHouse:
             return {}
         return found
 
-    # -- what is done to it ----------------------------------------------------------------------------------------
+    # -- kills -----------------------------------------------------------------------------------------------------
     def pid(self, part: str) -> int:
-        """0 while it does not run."""
+        """Return the process id of a part; 0 if it does not run."""
         return next(iter(self.up.running(*PARTS[part])), 0)
 
     def kill(self, part: str) -> None:
-        """SIGKILL one of PARTS, or "up" itself, which is started again once all of it has gone."""
+        """Send SIGKILL to one of PARTS, or to "up" itself, which is then started again after all its processes have ended."""
         if part != "up":
             kill_and_wait(wait_until(lambda: self.pid(part), what=f"the {part} runs"))
             return
@@ -163,12 +163,13 @@ class RolloutHouse:
         return pid
 
     def process_of(self, version: int) -> int:
-        """The id of the child process in which a version runs."""
+        """Return the id of the child process that runs a version."""
         return int((self._behaviour / f"{version} process").read_text())
 
     # -- clients ---------------------------------------------------------------------------------------------------
     def ask(self, count: int, version: str = "") -> Counter[str]:
-        """Ask so often; return how often each version answered. AssertionError where a request fails, or is answered wrong."""
+        """Send `count` requests. Return the number of answers of each version. Raise AssertionError for a failed request or a
+        wrong answer."""
         path = f"/v2/models/{MODEL}" + (f"/versions/{version}" if version else "")
         found: Counter[str] = Counter()
         with httpx.Client(base_url=self.up.http_url, timeout=PATIENCE_S) as client:
@@ -182,7 +183,7 @@ class RolloutHouse:
 
     @contextmanager
     def asking(self, patience_s: float = PATIENCE_S) -> Iterator[None]:
-        """Requests without a pause meanwhile, counted in `answers` and `failures`. patience_s: how long the client waits."""
+        """Send requests without a pause during the block, counted in `answers` and `failures`. patience_s: the timeout."""
         stop = Event()
 
         def ask() -> None:
@@ -207,12 +208,12 @@ class RolloutHouse:
             stop.set()
             thread.join()
 
-    # -- what must hold --------------------------------------------------------------------------------------------
+    # -- checks ----------------------------------------------------------------------------------------------------
     def text(self) -> str:
         return (self.up.data / "models" / MODEL / "config.pbtxt").read_text()
 
     def newest(self) -> tuple[int, str, list[int]]:
-        """Number, text and versions of the newest release."""
+        """Return the number, text and versions of the newest release."""
         row = "SELECT number, text, versions FROM dashboard_release JOIN dashboard_model m ON m.id = model_id"
         number, text, versions = self.up.query(f"{row} WHERE m.name = ? ORDER BY number DESC LIMIT 1", MODEL)[0]
         return number, text, json.loads(versions)
@@ -221,7 +222,7 @@ class RolloutHouse:
         return traffic_of(model_config.parse(self.newest()[1]))
 
     def report(self) -> dict[str, Any]:
-        """What the server itself says; {} while it does not answer, or has not loaded the model."""
+        """Return the server's own report on the rollout; {} if it does not answer, or has not loaded the model."""
         key = {"slipway-control-key": (self.up.data / "control_key").read_text()}
         url = f"{self.up.http_url}/v2/slipway/models/{MODEL}/traffic"
         try:
@@ -231,7 +232,7 @@ class RolloutHouse:
         return dict(answer.json()) if answer.is_success else {}
 
     def serving(self) -> int | None:
-        """The release that the server says it serves."""
+        """Return the number of the release that the server reports as served."""
         key = {"slipway-control-key": (self.up.data / "control_key").read_text()}
         try:
             rows = httpx.post(f"{self.up.http_url}/v2/repository/index", headers=key, timeout=PATIENCE_S).json()
@@ -241,7 +242,7 @@ class RolloutHouse:
         return found.pop() if len(found) == 1 else None
 
     def wrong(self) -> str:
-        """Return what of text, rollout, server and page contradict each other; "" for nothing."""
+        """Return a contradiction between text, rollout, server and page; "" if there is none."""
         number, text, versions = self.newest()
         config = model_config.parse(text)
         policy, default = traffic_of(config), aliases_of(config).get(DEFAULT_ALIAS, max(versions))
@@ -272,7 +273,7 @@ class RolloutHouse:
         return ""
 
     def holds(self) -> None:
-        """Wait until everything agrees, then check which versions answer."""
+        """Wait until there is no contradiction, then check which versions answer."""
         found: list[str] = [""]
 
         def agree() -> bool:
@@ -289,7 +290,7 @@ class RolloutHouse:
         self.shares()
 
     def shares(self, count: int = 60) -> None:
-        """Each version answers as often as the text says, by chance."""
+        """Check that each version answers as often as its share in the text, within the limits of chance."""
         _, text, versions = self.newest()
         config = model_config.parse(text)
         policy, default = traffic_of(config), aliases_of(config).get(DEFAULT_ALIAS, max(versions))

@@ -1,4 +1,4 @@
-"""A TensorFlow SavedModel, made by an environment that has TensorFlow: this one, or that of TENSORFLOW_PYTHON."""
+"""A TensorFlow SavedModel, written by a Python that has TensorFlow: this one, or the Python that TENSORFLOW_PYTHON names."""
 
 import importlib.util
 import json
@@ -28,14 +28,14 @@ class Model(tf.Module):
 model = Model()
 tf.saved_model.save(model, sys.argv[1], signatures={"serving_default": model.__call__})
 """
-# What a configuration needs for the server to find TensorFlow.
+# The part of a configuration by which the server finds TensorFlow.
 ENVIRONMENT = (
     "" if HERE else f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: {json.dumps(PYTHON)} }} }}'
 )
 
 
 def saved_model(repository: Path, name: str = "saved") -> Path:
-    """double = 2 * x, FP32 [4]; shouted = word in capitals, BYTES [1]. The configuration leaves both to the file."""
+    """Write a model: double = 2 * x, FP32 [4]; shouted = word in capitals, BYTES [1]. Its configuration declares neither."""
     folder = repository / name / "1" / "model.savedmodel"
     subprocess.run([PYTHON, "-W", "ignore", "-c", SOURCE, str(folder)], check=True, capture_output=True, timeout=120)
     return write_config(repository / name, ENVIRONMENT)

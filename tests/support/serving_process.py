@@ -1,4 +1,4 @@
-"""A real `python -m serving` for tests: started on free loopback ports, waited for, always ended.
+"""A real `python -m serving` for tests: it starts on free loopback ports, tests wait until it is ready, and it always ends.
 
 with ServerProcess(repository, "--model-control-mode=explicit", "--load-model=digits") as server:
     httpx.get(f"{server.http_url}/v2"); tritonclient.grpc.InferenceServerClient(server.grpc)
@@ -22,11 +22,13 @@ from tests.support.frontend_workers import FLAGS, is_frontend_worker
 
 ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 240.0
-PATIENCE_S = 60.0  # for conditions that are met soon, because a loaded machine is slow: only a fault takes as long
+PATIENCE_S = (
+    60.0  # the timeout for conditions that are usually met soon: even on a loaded machine only a fault takes longer
+)
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float = PATIENCE_S, what: str = "the condition") -> Any:
-    """Poll until `condition()` is true and return its result; AssertionError after the timeout."""
+    """Poll until `condition()` is true, and return its result. Raise AssertionError after the timeout."""
     deadline = time.monotonic() + timeout_s
     while True:
         result = condition()
@@ -37,7 +39,7 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = PATIENCE_S, what
 
 
 def descendants(pid: int, without: Collection[int] = ()) -> set[int]:
-    """The ids of the processes below `pid`, children of children too; zombies are left out, and `without` with theirs."""
+    """Return the ids of all descendants of `pid`, except zombies, and except `without` and their descendants."""
     parents: dict[int, int] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -57,24 +59,24 @@ _before: set[int] = set()
 
 
 def remember_descendants() -> None:
-    """Called before each test of serving/: servers that fixtures keep for a whole run are not the test's own."""
+    """Note the processes that run before a test of serving/, such as the servers of fixtures that live for a whole run."""
     _before.clear()
     _before.update(descendants(os.getpid()))
 
 
 def new_descendants() -> set[int]:
-    """The processes that the running test has started and that still live."""
+    """Return the processes that the running test has started and that still run."""
     return descendants(os.getpid(), _before)
 
 
 def open_files() -> int:
-    """How many descriptors this process has open, once what nobody refers to has gone."""
+    """Return the number of open file descriptors of this process, after a garbage collection."""
     gc.collect()
     return len(os.listdir("/proc/self/fd"))
 
 
 def kill_and_wait(pid: int) -> None:
-    """SIGKILL a process that is not our child and wait until it has ended, all of its threads too."""
+    """Send SIGKILL to a process that is no child of this one, and wait until it has ended with all its threads."""
     pidfd = os.pidfd_open(pid)
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -84,10 +86,10 @@ def kill_and_wait(pid: int) -> None:
 
 
 class ServerProcess:
-    """The inference server in a process of its own. `http`, `grpc` and `metrics` are "host:port" once it is up.
+    """The inference server in a process of its own. http, grpc, metrics: "host:port", after the start.
 
-    repository: one path or several. flags: tritonserver's, later ones win. wait: "ready", "live", or "" for none.
-    environment: added to the process's variables. cwd: where it runs. program: what begins the command line.
+    repository: one path or several. flags: flags of tritonserver; later flags win. wait: "ready", "live", or "" for no wait.
+    environment: more environment variables. cwd: the working directory. program: the beginning of the command line.
     """
 
     def __init__(
@@ -107,7 +109,7 @@ class ServerProcess:
         self.environment = environment or {}
         self.timeout_s = timeout_s
         self.cwd = cwd
-        self.addresses: dict[str, Any] = {}  # of every listener, by its name
+        self.addresses: dict[str, Any] = {}  # name of a listener -> its address
         self.http = self.grpc = self.metrics = ""
         self._folder = tempfile.TemporaryDirectory(prefix="slipway-test-")
         self._log_path = Path(self._folder.name, "server.log")
@@ -139,7 +141,7 @@ class ServerProcess:
         return self
 
     def terminate(self, timeout_s: float = PATIENCE_S) -> int:
-        """SIGTERM, and the exit status once the server has drained."""
+        """Send SIGTERM. Return the exit status, after the server has drained."""
         return self.signal(signal.SIGTERM, timeout_s)
 
     def kill(self) -> int:
@@ -151,7 +153,7 @@ class ServerProcess:
         return self.process.wait(timeout_s)
 
     def close(self) -> None:
-        """End the server whatever its state; its children end with it."""
+        """End the server in any state. Its child processes end with it."""
         if self.process is not None and self.process.poll() is None:
             try:
                 self.terminate(15.0)
@@ -159,7 +161,7 @@ class ServerProcess:
                 self.kill()
         self._folder.cleanup()
 
-    # -- what it says ----------------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------------
     @property
     def pid(self) -> int:
         assert self.process is not None
@@ -167,20 +169,20 @@ class ServerProcess:
 
     @property
     def pids(self) -> list[int]:
-        """The server, and its frontend workers where it has some."""
+        """The ids of the server process and of its frontend workers."""
         return [self.pid, *filter(is_frontend_worker, descendants(self.pid))]
 
     def model_processes(self) -> set[int]:
-        """The processes of models."""
+        """Return the ids of the processes of models."""
         return {pid for pid in descendants(self.pid) if not is_frontend_worker(pid)}
 
     def memory(self, line: str = "VmRSS") -> int:
-        """The bytes that this line of /proc/PID/status says, over all of `pids`."""
+        """Return the bytes in this line of /proc/PID/status, as the sum over all `pids`."""
         texts = [Path(f"/proc/{pid}/status").read_text() for pid in self.pids]
         return sum(int(text.partition(f"{line}:")[2].split()[0]) << 10 for text in texts)
 
     def descriptors(self) -> int:
-        """How many descriptors all of `pids` have open."""
+        """Return the number of open file descriptors of all `pids`."""
         return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in self.pids)
 
     @property
@@ -196,11 +198,11 @@ class ServerProcess:
         return self._log_path.read_text(errors="replace")
 
     def get(self, path: str) -> tuple[int, Any]:
-        """GET over HTTP: status and body, decoded where it is JSON."""
+        """Send a GET request. Return the status and the body, decoded if it is JSON."""
         return self.request("GET", path)
 
     def post(self, path: str, body: Any = None) -> tuple[int, Any]:
-        """POST a JSON body: status and body, decoded where it is JSON."""
+        """Send a POST request with a JSON body. Return the status and the body, decoded if it is JSON."""
         return self.request("POST", path, json.dumps(body if body is not None else {}))
 
     def request(self, method: str, path: str, body: str | None = None) -> tuple[int, Any]:
@@ -251,7 +253,7 @@ class ServerProcess:
             return False
 
     def read_addresses(self) -> bool:
-        """Read where it listens; False while it has not said so."""
+        """Read the addresses of the listeners. Return False if the server has not written them yet."""
         try:
             addresses = self.addresses = json.loads(self._address_file.read_text())
         except (OSError, ValueError):

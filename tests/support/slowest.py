@@ -1,11 +1,11 @@
-"""Which files of tests take longest, told at the end of a run of many."""
+"""Prints the slowest files of tests at the end of a run of many files."""
 
 from collections import Counter
 
 import pytest
 
 FILES = 10
-_seconds: Counter[str] = Counter()  # by file: set-up, tests and what follows them, in whichever process
+_seconds: Counter[str] = Counter()  # file -> seconds of its set-ups, tests and tear-downs, in all processes
 
 
 def note(report: pytest.TestReport) -> None:

@@ -1,4 +1,4 @@
-"""How the tests are spread over processes: whole files, because fixtures are shared in a file, and long ones first.
+"""Spreads the tests over processes: whole files, because the tests of a file share fixtures, and long files first.
 
 Most tests wait for a process more than they compute, so two processes run for each core.
 """
@@ -9,13 +9,13 @@ import os
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-BROWSER = "tests/e2e/browser/"  # its files share one `manage.py up`, and go to one process
-# These start one of their own, so that they may run beside the others.
+BROWSER = "tests/e2e/browser/"  # the files in this folder share one `manage.py up`, and run in one process
+# These files start a `manage.py up` of their own, so that they may run in parallel with the others.
 WITH_THEIR_OWN_UP = {f"{BROWSER}test_browser_{name}.py" for name in ("accessibility", "releases")}
 
 
 class FileScheduling(LoadFileScheduling):
-    """Give a process the tests of a file, or of the browser's files that share one Slipway."""
+    """Gives a process all tests of a file, or of all files for the browser that share one Slipway."""
 
     def _split_scope(self, nodeid: str) -> str:
         return BROWSER if _shares_up(nodeid) else super()._split_scope(nodeid)
@@ -30,8 +30,8 @@ def worker_count() -> int:
 
 
 def put_long_files_first(items: list[pytest.Item]) -> None:
-    """Otherwise one process would run a long file at the end while the others are idle. The browser's files, which go to one
-    process, take longest of all."""
+    """Sort long files first, because otherwise one process would run a long file at the end while all others are idle. The
+    files for the browser, which run in one process, take longest."""
     items.sort(key=_turn)
 
 
@@ -42,12 +42,12 @@ def _turn(item: pytest.Item) -> int:
 
 
 def collect_without_garbage() -> None:
-    """While thousands of tests are made there is no garbage to look for; called before the first is read."""
+    """Switch off garbage collection during the collection of thousands of tests, which leaves no garbage. Called before it."""
     gc.disable()
 
 
 def spare_collected_tests() -> None:
-    """Exempt the collected tests from garbage collection: they stay to the end, and some tests collect often."""
+    """Exempt the collected tests from garbage collection: they exist until the end, and some tests collect garbage often."""
     gc.collect()
     gc.freeze()
     gc.enable()

@@ -1,4 +1,4 @@
-"""Archives of TorchServe's for tests: a zip file with MAR-INF/MANIFEST.json, as torch-model-archiver writes it.
+"""TorchServe archives for tests: a zip file with MAR-INF/MANIFEST.json, as torch-model-archiver writes it.
 
 archive(tmp_path / "noop.mar", handler="def handle(data, context): ...")
 model(repository, "noop", handler=..., config={"batchSize": 4}, files={"labels.txt": "a b"})
@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-# What makes the package `ts` importable, as it is in a model's process.
+# The folder that makes the package `ts` importable, as in the process of a model.
 TS_PATH = Path(__file__).resolve().parents[2] / "serving" / "torchserve" / "ts-path"
 NOOP = """
 def handle(data, context):
@@ -34,9 +34,10 @@ def files_of(
     runtime: str = "python",
     **named: str,
 ) -> dict[str, bytes]:
-    """Return what an archive holds. handler: a source, kept as handler.py; handler_name: in place of that in the manifest.
+    """Return the files of an archive. handler: a source, stored as handler.py. handler_name: the handler in the manifest, if
+    that is another.
 
-    config: model-config.yaml. named: further entries of the manifest's model, such as serializedFile.
+    config: the model-config.yaml. named: further entries of the manifest's model, such as serializedFile.
     """
     model = {"modelName": name, "handler": handler_name or "handler.py", "modelVersion": version, **named}
     found: dict[str, bytes] = {}
@@ -64,7 +65,7 @@ def archive(path: Path, name: str = "", **contents: Any) -> Path:
 def model(
     repository: Path, name: str, *, pbtxt: str = 'backend: "torchserve"\n', number: int = 1, **contents: Any
 ) -> Path:
-    """Put an archive into a model repository, with a config.pbtxt unless that is empty. Return the model's folder."""
+    """Put an archive into a model repository, with a config.pbtxt unless `pbtxt` is empty. Return the model's folder."""
     archive(repository / name / str(number) / "model.mar", name, **contents)
     if pbtxt:
         (repository / name / "config.pbtxt").write_text(pbtxt)
@@ -81,7 +82,7 @@ def post(data, context):
 
 
 def war(path: Path, name: str, spec: str, *, functions: str = FUNCTIONS) -> Path:
-    """Write a workflow's archive, as torch-workflow-archiver does. spec: its YAML; functions: the Python of its own nodes."""
+    """Write the archive of a workflow, as torch-workflow-archiver does. spec: its YAML. functions: its Python source."""
     manifest = {"workflow": {"workflowName": name, "specFile": "spec.yaml", "handler": "functions.py"}}
     with zipfile.ZipFile(path, "w") as packed:
         packed.writestr("WAR-INF/MANIFEST.json", json.dumps(manifest))

@@ -1,4 +1,4 @@
-"""The real TorchServe and Slipway in its place: the same command line, the same config.properties, ports of their own."""
+"""The real TorchServe, or Slipway in its place: the same command line and config.properties, on free ports."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ QUIET_LOG = """\
 
 @dataclass(frozen=True)
 class Server:
-    """One of the two; its listeners are "host:port"."""
+    """A running TorchServe or Slipway. Its listeners are "host:port"."""
 
     name: str
     folder: Path
@@ -51,7 +51,7 @@ def torchserve(
     arguments: Sequence[str] = (),
     variables: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Server]:
-    """Run a server in `folder` while the block lasts, with these lines in its config.properties beside its addresses."""
+    """Run a server in `folder` during the block, with its addresses and the lines `properties` in its config.properties."""
     folder.mkdir(parents=True)
     ports = free_ports(5)
     lines = [f"{key}=http://127.0.0.1:{port}" for key, port in zip(LISTENERS, ports, strict=False)]
@@ -70,6 +70,6 @@ def torchserve(
         [*command, *flags, *arguments], {**environment, **variables}, f"http://{addresses[2]}/metrics", cwd=folder
     ) as pid:
         yield Server(name, folder, pid, *addresses)
-        if name == REAL:  # it takes long to end, and leaves nothing that anybody needs
+        if name == REAL:  # TorchServe takes long to end, and leaves no results that are needed
             for one in descendants(pid):
                 os.kill(one, signal.SIGKILL)

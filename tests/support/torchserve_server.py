@@ -23,7 +23,7 @@ ANY_PORT = {
 
 
 class Answered(NamedTuple):
-    """An answer over HTTP; the body is decoded where it is JSON. Names of headers are lower-case."""
+    """An answer over HTTP. The body is decoded if it is JSON. Names of headers are in lower case."""
 
     status: int
     body: Any
@@ -31,7 +31,7 @@ class Answered(NamedTuple):
 
 
 class TorchServeServer(ServerProcess):
-    """folder: where it runs, with the archives in `store`. properties: of config.properties, beside ports of its own."""
+    """folder: the working directory, with the archives in `store`. properties: for config.properties, in addition to ports."""
 
     def __init__(
         self,
@@ -54,11 +54,11 @@ class TorchServeServer(ServerProcess):
         super().__init__([], *own, *flags, cwd=folder, **settings)
 
     def manage(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Answered:
-        """Ask the management API; a body that is no text is sent as JSON."""
+        """Call the management API. A body that is no text is sent as JSON."""
         return self.ask("torchserve_management", method, path, body, headers)
 
     def predict(self, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answered:
-        """Ask the inference API."""
+        """Call the inference API."""
         return self.ask("torchserve_inference", "POST", path, body, headers)
 
     def ask(

@@ -21,7 +21,7 @@ PORT_SETTINGS = ("SLIPWAY_PORT", "SLIPWAY_HTTP_PORT", "SLIPWAY_GRPC_PORT", "SLIP
 
 
 class Up:
-    """`manage.py up` on a data folder and ports of its own; `root`: the checkout that it runs."""
+    """`manage.py up` with its own data folder and ports. root: the checkout to run."""
 
     def __init__(self, data: Path, ports: list[int] | None = None, root: Path = ROOT, **environment: str) -> None:
         self.data = data
@@ -54,7 +54,7 @@ class Up:
         if wait:
             try:
                 wait_until(lambda: self._is_up(), START_TIMEOUT_S, "everything answers")
-            except BaseException:  # the caller has no object yet that it could close
+            except BaseException:  # the caller has no object yet to close
                 if self.process.poll() is None:
                     self.stop(signal.SIGTERM)
                 raise
@@ -81,7 +81,7 @@ class Up:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- what it says ----------------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------------
     @property
     def output(self) -> str:
         return self._output.read_text(errors="replace")
@@ -108,10 +108,10 @@ class Up:
         return descendants(self.pid)
 
     def running(self, *words: str) -> list[int]:
-        """Return the processes whose command lines have these words."""
+        """Return the ids of the processes whose command lines contain these words."""
         found = []
         for pid in self.processes():
-            with contextlib.suppress(psutil.Error):  # it has just ended
+            with contextlib.suppress(psutil.Error):  # the process has just ended
                 if set(words) <= {Path(part).name for part in psutil.Process(pid).cmdline()}:
                     found.append(pid)
         return found

@@ -1,5 +1,5 @@
-"""Waiters for room against a model of them, for every owner of room that has waiters: random asks, ends, cancellations and
-deadlines. None waits for room that nobody holds, their order is kept, and no room is lost."""
+"""Compares an owner of room that has waiters with a model: random requests, releases, cancellations and deadlines. No waiter
+waits for free room, the order of waiters is kept, and no room is lost."""
 
 from collections import deque
 from collections.abc import Callable
@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 WAITERS = st.integers(0, 5)
-ROOM = st.integers(1, 3)  # of owners that may get more, or less
+ROOM = st.integers(1, 3)  # the sizes for an owner whose room may grow or shrink
 
 
 class WaitingMachine(RuleBasedStateMachine):
-    """A subclass says how an owner of room is asked. Each waiter takes one place of `room`.
+    """The rule machine. A subclass calls the owner of room. Each waiter takes one place of `room`.
 
-    wanting: those that still want room. line: those that the owner has kept waiting, in order; some of them may have gone
-    without a word. holding: those that have room.
+    wanting: the waiters that still want room. line: the waiters in the owner's queue, in order; some may have given up without
+    notice. holding: the waiters that have room.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.callbacks: deque[Callable[[], Any]] = deque()  # of the loop, which turns when hypothesis says so
+        self.callbacks: deque[Callable[[], Any]] = deque()  # callbacks of the event loop, which Hypothesis runs
         self.failures: list[AssertionError] = []
         self.room = 2
         self.now = 0
@@ -34,17 +34,17 @@ class WaitingMachine(RuleBasedStateMachine):
 
     # -- the owner -------------------------------------------------------------------------------------------------
     def take(self, waiter: int) -> bool:
-        """Ask for room; whether there was some."""
+        """Request room. Return whether there was some."""
         raise NotImplementedError
 
     def give_back(self) -> None:
         raise NotImplementedError
 
     def withdraw(self, waiter: int) -> bool:
-        """Say that a waiter does not want room any more; whether the owner has forgotten it."""
+        """Cancel the request of a waiter. Return whether the owner has removed it from its queue."""
         raise NotImplementedError
 
-    # -- what waiters do -------------------------------------------------------------------------------------------
+    # -- actions of waiters ----------------------------------------------------------------------------------------
     @rule(waiter=WAITERS, patience=st.integers(1, 5))
     def ask(self, waiter: int, patience: int) -> None:
         if waiter not in self.wanting | self.holding:
@@ -53,13 +53,13 @@ class WaitingMachine(RuleBasedStateMachine):
             self._ask(waiter, [one for one in self.line if one in self.wanting])
 
     def resumed(self, waiter: int, *_: object) -> None:
-        """Called by the owner: the waiter asks again, if it still wants room."""
+        """Request room again, if the waiter still wants it. The owner calls this function."""
         ahead = self.line[: self.line.index(waiter)]
         self.line.remove(waiter)
         try:
             if waiter in self.wanting:
                 self._ask(waiter, [one for one in ahead if one in self.wanting])
-        except AssertionError as error:  # owners log what a waiter raises
+        except AssertionError as error:  # an owner would only log the error of a waiter
             self.failures.append(error)
 
     def _ask(self, waiter: int, ahead: list[int]) -> None:
@@ -98,7 +98,7 @@ class WaitingMachine(RuleBasedStateMachine):
         if self.callbacks:
             self.callbacks.popleft()()
 
-    # -- what holds ------------------------------------------------------------------------------------------------
+    # -- invariants ------------------------------------------------------------------------------------------------
     @invariant()
     def none_waits_for_room_that_nobody_holds(self) -> None:
         assert not self.failures
@@ -106,7 +106,7 @@ class WaitingMachine(RuleBasedStateMachine):
             assert len(self.holding) >= self.room, f"{self.wanting} wait for ever"
 
     def teardown(self) -> None:
-        """Every waiter gets its room in the end, and all of it is given back."""
+        """Check that every waiter gets its room in the end, and that all room is given back."""
         while self.holding or self.callbacks:
             self.turn()
             for waiter in list(self.holding):

@@ -1,7 +1,6 @@
-"""Counts of work: what a call makes the processor do, whatever else the machine does at the time.
+"""Measures the work of a call, independent of the load of the machine.
 
-The kernel counts instructions where it lets a process do so; elsewhere the calls of functions, in Python and in C, stand for
-them.
+The unit is instructions, counted by the kernel. If the kernel does not allow that, it is calls of functions, in Python and C.
 """
 
 import contextlib
@@ -18,7 +17,7 @@ _PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}.get(platform.machine())
 
 
 def _open_counter() -> int:
-    """A counter of this thread's instructions outside the kernel, or -1."""
+    """Open a counter of this thread's instructions outside the kernel. Return its descriptor, or -1."""
     if _PERF_EVENT_OPEN is None:
         return -1
     size = 112
@@ -29,10 +28,10 @@ def _open_counter() -> int:
 
 
 def work_of(call: Callable[[], Any]) -> int:
-    """Return the work of `call`, in instructions or in calls; its exceptions are ignored."""
+    """Return the work of `call`, in instructions or in calls of functions. Exceptions of `call` are ignored."""
     counter = _open_counter()
     collects = gc.isenabled()
-    gc.disable()  # a collection looks at all that the process has
+    gc.disable()  # a garbage collection visits all objects of the process
     try:
         if counter < 0:
             return _calls_of(call)
@@ -68,8 +67,8 @@ def _calls_of(call: Callable[[], Any]) -> int:
 
 
 def grows_evenly(work: Callable[[int], Callable[[], Any]], n: int) -> bool:
-    """Return whether four times as much takes about four times the work, and not sixteen times."""
-    work_of(work(n))  # what is done once: caches, imports
+    """Return whether the work grows in proportion to `n`: four times `n` takes about four times the work, not sixteen times."""
+    work_of(work(n))  # the work that is done only once: caches, imports
     few, many = (work_of(work(count)) for count in (n, 4 * n))
     assert few > 0
     return many < 7 * few

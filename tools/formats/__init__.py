@@ -1,4 +1,4 @@
-"""Makes models with the tools of others, serves them, and writes docs/formats.md: `python -m tools.formats`.
+"""Makes models with other tools, serves them, and writes docs/formats.md: `python -m tools.formats`.
 
-`makers` holds a program for each environment of requirements/formats; what they write is kept in tests/exported_models.
+`makers` contains a program for each environment of requirements/formats. Their models are kept in tests/exported_models.
 """

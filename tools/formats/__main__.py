@@ -1,7 +1,7 @@
-"""`make formats`: models made by the tools of others, inspected and served here, and docs/formats.md with what came of each.
+"""`make formats`: makes models with other tools, inspects and serves them, and writes the results to docs/formats.md.
 
-python -m tools.formats           all of it; the first time some minutes and 4 GB for the tools
-python -m tools.formats page      the page alone, of the models that are there
+python -m tools.formats           everything; the first run takes some minutes and 4 GB for the tools
+python -m tools.formats page      only the page, from the existing models
 python -m tools.formats torch     the models of one environment, then the page
 """
 
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def make(name: str) -> None:
-    """Have the models of one environment written, and put them in the place of those that are there."""
+    """Make the models of one environment, and replace the existing ones."""
     environment = made(f"formats-{name}", ROOT / "requirements" / "formats" / f"{name}.txt")
     program = Path(__file__).parent / "makers" / MAKERS[name]
     with tempfile.TemporaryDirectory() as folder:
@@ -49,7 +49,7 @@ def make(name: str) -> None:
 
 
 def rows(models: list[Exported]) -> list[Row]:
-    """Inspect every model, and serve those that can be with what the inspection proposes."""
+    """Inspect every model, and serve each valid model with the configuration that the inspection proposes."""
     with tempfile.TemporaryDirectory() as folder:
         repository = Path(folder)
         reports = {model.name: placed(model, repository) for model in models}
@@ -58,7 +58,7 @@ def rows(models: list[Exported]) -> list[Row]:
 
 
 def placed(model: Exported, repository: Path) -> dict[str, Any]:
-    """Inspect a model and put it into the repository if it can be served; return the report."""
+    """Inspect a model, and put it into the repository if it can be served. Return the report of the inspection."""
     source = model.folder / "files"
     command = [sys.executable, "-m", "serving.inspect", str(source), "--name", model.name]
     report: dict[str, Any] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
@@ -73,7 +73,7 @@ def placed(model: Exported, repository: Path) -> dict[str, Any]:
 
 
 def result(model: Exported, report: dict[str, Any], client: grpc.InferenceServerClient) -> str:
-    """Return what came of a model, in words; raises where that is not what its maker says."""
+    """Return the result for a model, in words. Raise AssertionError if its maker expects another result."""
     errors = [problem for problem in report["problems"] if problem["severity"] == "error"]
     if bool(errors) != bool(model.refused):
         raise AssertionError(f"{model.name}: {errors or 'it was to be refused'}")

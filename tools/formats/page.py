@@ -1,4 +1,4 @@
-"""The page docs/formats.md, of what was made and what came of it."""
+"""Writes the page docs/formats.md: the exported models and the result for each."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -49,7 +49,7 @@ names.
 
 
 class Row(NamedTuple):
-    """A model, the report of its inspection, and what came of it in words."""
+    """A model, the report of its inspection, and its result in words."""
 
     model: Exported
     report: dict[str, Any]

@@ -1,7 +1,7 @@
-"""Read by every Python that has this folder in its path: notes what a running event loop's thread does to files.
+"""Notes all calls of an event loop's thread that use files. Every Python with this folder in its path imports this module.
 
-One JSON line for each call in the file that LOOP_GUARD names: what was called, its path, and the stack. Tests arm it with
-`tests/support/guarded_loop.py`, which also says what is allowed.
+The file that LOOP_GUARD names gets a JSON line for each call: the call, its path, and the stack. Tests use this module through
+`tests/support/guarded_loop.py`, which also says which files are allowed.
 """
 
 import asyncio.events
@@ -34,7 +34,7 @@ def _note(what: str, path: object) -> None:
 
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
-    if event in _EVENTS and not (event == "open" and isinstance(arguments[0], int)):  # else it is open already
+    if event in _EVENTS and not (event == "open" and isinstance(arguments[0], int)):  # a number means an open file
         _note(event, arguments[0] if arguments else "")
 
 

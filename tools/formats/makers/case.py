@@ -1,9 +1,9 @@
-"""One exported model with the answers of the tool that made it: what a program of this folder writes.
+"""An exported model with the answers of its tool. The programs of this folder write such cases.
 
-    <folder>/<case>/files/...    what a person would upload, under the names that the tool gave
-    <folder>/<case>/case.json    who made it, and inputs with the outputs that they must give, as tensors of KServe V2
+    <folder>/<case>/files/...    the files to upload, with the names that the tool gave them
+    <folder>/<case>/case.json    the tools that made the model, and inputs with their expected outputs, as tensors of KServe V2
 
-The programs run in environments of the tools, so nothing of Slipway is imported here.
+The programs run in environments of the tools, so that this module imports nothing of Slipway.
 """
 
 import json
@@ -20,10 +20,10 @@ _DATATYPES = {
 
 
 class Case:
-    """A case being made: files are written under `files`, then `served` or `refused` says what is to come of them."""
+    """A case to write: a program writes files under `files`, then calls `served` or `refused` with the expected result."""
 
     def __init__(self, name: str, what: str, tools: str) -> None:
-        """Tools: the names of packages, whose versions are noted."""
+        """tools: the names of packages, whose versions are noted."""
         self.folder = Path(sys.argv[1]) / name
         self.files = self.folder / "files"
         self.files.mkdir(parents=True)
@@ -33,7 +33,7 @@ class Case:
         }
 
     def path(self, name: str) -> str:
-        """Return where to write a file of that name."""
+        """Return the path for a file with this name."""
         path = self.files / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return str(path)
@@ -47,7 +47,7 @@ class Case:
         classes: dict[str, list[str]] | None = None,
         said: str = "",
     ) -> None:
-        """Write what the model must answer. classes: output -> the names of its classes. said: what a person is told."""
+        """Write the expected answer. classes: output -> the names of its classes. said: words that the inspection must say."""
         self._write(
             inputs=_tensors(inputs),
             outputs=_tensors(outputs),
@@ -57,7 +57,7 @@ class Case:
         )
 
     def refused(self, said: str) -> None:
-        """Write with which words, at least, the files must be refused."""
+        """Write the words that the refusal of the files must contain."""
         self._write(refused=said)
 
     def _write(self, **more: Any) -> None:
@@ -73,6 +73,6 @@ def _tensors(arrays: dict[str, np.ndarray]) -> list[dict[str, Any]]:
 def _tensor(name: str, array: np.ndarray) -> dict[str, Any]:
     if array.dtype.kind == "U":
         array = array.astype(object)
-    # Nine digits tell any FP32 from any other.
+    # With nine digits, any two FP32 numbers differ.
     data = [float(f"{value:.9g}") if isinstance(value, float) else value for value in array.ravel().tolist()]
     return {"name": name, "datatype": _DATATYPES[array.dtype.name], "shape": list(array.shape), "data": data}

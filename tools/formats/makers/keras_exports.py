@@ -1,4 +1,4 @@
-"""Models of Keras, by tf2onnx and by Keras itself."""
+"""Models of Keras, exported by tf2onnx and by Keras itself."""
 
 import os
 
@@ -41,7 +41,7 @@ def by_tf2onnx(model: keras.Model, opset: int) -> onnx.ModelProto:
 
 
 def served(case: Case, model: keras.Model, rows: np.ndarray) -> None:
-    """Names are the exporter's."""
+    """Write the expected answer of a model. The names of tensors are those that the exporter chose."""
     graph = onnx.load(next(case.files.glob("*.onnx"))).graph
     outputs = {graph.output[0].name: model(rows, training=False).numpy()}
     case.served({graph.input[0].name: rows}, outputs, tolerance=1e-4)

@@ -1,4 +1,4 @@
-"""Models of scikit-learn, XGBoost, LightGBM and CatBoost, as their own exporters write them."""
+"""Models of scikit-learn, XGBoost, LightGBM and CatBoost, written by their own exporters."""
 
 import joblib
 import lightgbm

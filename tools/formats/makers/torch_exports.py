@@ -1,4 +1,4 @@
-"""Models of PyTorch and Hugging Face transformers, as torch.onnx, optimum and ONNX Runtime's quantisation write them."""
+"""Models of PyTorch and Hugging Face transformers, written by torch.onnx, optimum and ONNX Runtime's quantisation."""
 
 import logging
 import tempfile
@@ -20,7 +20,7 @@ HF = "transformers optimum-onnx torch"
 
 
 class Digits(nn.Module):
-    """A small convolution with a classifier behind it."""
+    """A small convolution followed by a classifier."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Digits(nn.Module):
 
 
 class Reader(CalibrationDataReader):
-    """Three rows to calibrate by."""
+    """Three rows for the calibration."""
 
     def __init__(self) -> None:
         self.rows = iter([{"rows": row[None]} for row in random(3, 8)])
@@ -56,7 +56,7 @@ def answer(model: nn.Module, *inputs: np.ndarray) -> np.ndarray:
 
 
 def bare(path: str) -> None:
-    """Takes out where on the exporting machine each node was written: nothing else of the file changes."""
+    """Remove the source locations on the exporting machine from each node. Nothing else in the file changes."""
     model = onnx.load(path, load_external_data=False)
     for node in model.graph.node:
         node.ClearField("metadata_props")
@@ -150,7 +150,7 @@ class Recurrent(nn.Module):
 
 
 def quantised(model: nn.Module, rows: np.ndarray) -> None:
-    """The perceptron in eight and sixteen bits; what it must answer is what ONNX Runtime answers where it was made."""
+    """Write the perceptron in eight and sixteen bits. The expected answers are those of ONNX Runtime in this environment."""
     import onnxruntime
 
     def answer_of(path: str, rows: np.ndarray) -> np.ndarray:
@@ -175,7 +175,7 @@ def quantised(model: nn.Module, rows: np.ndarray) -> None:
 
 
 def torch_files() -> None:
-    """PyTorch's own files: two are served as they are, two hold weights alone."""
+    """Write PyTorch's own files: two are served unchanged, two contain only weights."""
     from safetensors.torch import save_file
 
     model, rows = perceptron(), random(3, 8)
@@ -185,7 +185,7 @@ def torch_files() -> None:
     case = Case("torch_export", "torch.export.save", "torch")
     program = torch.export.export(model, (torch.zeros(2, 8),), dynamic_shapes=({0: torch.export.Dim("batch")},))
     for node in program.graph.nodes:
-        node.meta.pop("stack_trace", None)  # where on the exporting machine each line of the model lies
+        node.meta.pop("stack_trace", None)  # the source locations on the exporting machine
     torch.export.save(program, case.path("model.pt2"))
     case.served({"input": rows}, {"OUTPUT__0": answer(model, rows)})
     case = Case("torch_state_dict", "torch.save of a state_dict", "torch")
@@ -197,7 +197,7 @@ def torch_files() -> None:
 
 
 def transformer_models() -> None:
-    """Tiny models from configurations, so nothing is fetched."""
+    """Write tiny models from configurations, so that nothing is downloaded."""
     torch.manual_seed(2)
     small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     bert = transformers.BertForSequenceClassification(
