@@ -20,7 +20,7 @@ PROBE_INTERVAL_S = 0.1
 WATCH_INTERVAL_S = 5.0
 # A starting process may be silent for this many times hung_after_s.
 START_FACTOR = 5.0
-# The longest time of one probe; a longer one was a pause of this process (a job that was stopped in a terminal, say).
+# The longest time of one probe. A longer time was a pause of this process, such as a job that was stopped in a terminal.
 ANSWER_S = 20.0
 # A terminal, `make` and others may each forward the same Ctrl-C.
 SAME_SIGNAL_S = 1.0
@@ -57,11 +57,11 @@ class Supervised:
         self._probe: Probe | None = None  # of the present run
         self._answered = False  # in its last run
         self._stopping = False
-        self._end_reason = ""  # why a person, or the probe, ends the present run
+        self._end_reason = ""  # the reason why a person, or the probe, ends the present run
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
-        """Run it, and start it again whenever it ends, until `stop` is called."""
+        """Run the process, and start it again whenever it ends, until `stop` is called."""
         while not self._stopping:
             ending = await self._run_once()
             if not self._stopping:
@@ -106,7 +106,7 @@ class Supervised:
         await self._wait_for_silence(min(WATCH_INTERVAL_S, hung_after_s / 4), hung_after_s, until_answer=False)
 
     async def _wait_for_silence(self, interval_s: float, patience_s: float, *, until_answer: bool) -> bool:
-        """Probe it every `interval_s` seconds. When it has not answered for `patience_s`, kill it and return False.
+        """Probe the process every `interval_s` seconds. If it has not answered for `patience_s`, kill it and return False.
 
         until_answer: whether to return True at its first answer.
         """
@@ -175,7 +175,7 @@ class Supervised:
 
 
 class RunOnce:
-    """One process that ends by itself, beside those that are kept running. Its failure is reported once and stops nothing."""
+    """One process that runs once, unlike those that are kept running. Its failure is reported once and stops nothing."""
 
     def __init__(self, spec: ProcessSpec, report: Report, guard: "GuardPipe") -> None:
         self._spec = spec
@@ -183,7 +183,7 @@ class RunOnce:
         self._guard = guard
 
     async def run(self) -> None:
-        """Run it to its end. A cancellation ends it first."""
+        """Run the process until it ends. If this task is cancelled, the process is stopped first."""
         log = RotatingLog(self._spec.log)
         child = Child(self._spec, log)
         pid = await child.start()
@@ -210,7 +210,7 @@ class RunOnce:
 
 
 class GuardPipe:
-    """The guardian process, and the pipe whose end tells it that `up` is gone. A guardian that ends or hangs is replaced."""
+    """The guardian process, and its pipe, which closes when `up` is gone. A guardian that ends or hangs is replaced."""
 
     def __init__(self, deadline_s: float, hung_after_s: float, report: Report) -> None:
         self._deadline_s = deadline_s
@@ -279,7 +279,7 @@ class GuardPipe:
             )
 
     async def _until_silent(self) -> str:
-        """Probe it from time to time until it gives no answer; return "" if it has ended, else the fault."""
+        """Probe the guardian from time to time until it gives no answer; return "" if it has ended, else the fault."""
         assert self._process is not None
         assert self._process.stdout is not None
         while True:
@@ -295,8 +295,8 @@ class GuardPipe:
 
 
 class Supervisor:
-    """All processes. stages: their names in the order of stopping; those of one tuple are stopped together. once: a process
-    that runs once, when all the others answer."""
+    """All processes. stages: their names in the order of stopping; the processes of one tuple are stopped together. once: a
+    process that runs once, when all the others answer."""
 
     def __init__(
         self,
@@ -314,7 +314,7 @@ class Supervisor:
         self._asked_at = 0.0
 
     async def run(self, on_live: Callable[[], Awaitable[None]]) -> None:
-        """Run until SIGINT, SIGTERM or SIGHUP, and then until all have ended. on_live: called once all answer."""
+        """Run until SIGINT, SIGTERM or SIGHUP, and then until all processes have ended. on_live: called once all answer."""
         self._catch_signals()
         await self._guard.start()
         runs = [asyncio.create_task(process.run()) for process in self.processes.values()]
