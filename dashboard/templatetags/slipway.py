@@ -51,7 +51,7 @@ _DIFF_CLASSES = {"+": "add", "-": "del", "@": "at"}
 
 @register.simple_tag
 def icon(name: str) -> SafeString:
-    """Return one symbol of the sprite. Screen readers skip it because the words stand beside it."""
+    """Return one symbol of the sprite. Screen readers skip it because the words are next to it."""
     return format_html(
         '<svg class="icon" aria-hidden="true"><use href="{}#{}"></use></svg>', static("img/icons.svg"), name
     )
@@ -119,7 +119,7 @@ def sort_head(context: template.Context, name: str, label: str, number: bool = F
 def sparkline(values: Sequence[float | None], label: str = "") -> SafeString:
     """Return a line of `values` (requests per second, the oldest first), with gaps where nothing was measured (None).
 
-    Each line is scaled to its own peak, which stands beside it, so lines in one list may have different scales.
+    Each line is scaled to its own peak, which is shown next to it, so lines in one list may have different scales.
     """
     known = [value for value in values if value is not None]
     if len(known) < 2 or not max(known):
@@ -161,7 +161,7 @@ def sentence(text: str) -> str:
 
 @register.filter
 def numbered(versions: Collection[int], archive_versions: Mapping[int, str]) -> str:
-    """Return versions as a list, with the archive's own version in brackets where there is one: "2, 3 (1.0)"."""
+    """Return versions as a list, with the archive's own version in brackets if there is one: "2, 3 (1.0)"."""
     named = {number: f"{number} ({own})" for number in versions if (own := archive_versions.get(number))}
     return ", ".join(named.get(number, str(number)) for number in versions)
 
