@@ -1,7 +1,7 @@
-"""From files in a browser to a published version: received in chunks (services), inspected (inspection), reviewed (review),
-published (publication), each step a move in `states`; and the bundled examples, which go the same way. Files that can run
-code are refused when they are announced (services), when they have been looked at (inspection) and when they are published
-(configuration.needs).
+"""Uploads, from files in a browser to a published version: they are received in chunks (services), inspected (inspection),
+reviewed (review) and published (publication). Each step is a transition in `states`. The bundled examples go the same way.
+Files that can run code need a right, which is checked when they are announced (services), when they have been arranged
+(inspection) and when they are published (configuration.needs).
 
-It imports `versions` and what is below. The overview lists what is open, `watch`
-recovers and expires, and `up` publishes the examples."""
+The room imports `versions` and the rooms below. The overview lists open uploads, `watch` recovers and expires uploads, and
+`up` publishes the examples."""

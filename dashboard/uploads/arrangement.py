@@ -1,7 +1,7 @@
 """Arranges the files of an upload as a version folder: unpacks archives, strips wrapping folders, renames the model file.
 
-What may be uploaded: one model file; the files of a version; a model's folder with config.pbtxt and one version folder; a
-zip of any of these; for an ensemble its config.pbtxt alone. A backend's archive stays packed, whatever it is packed as.
+An upload may be one model file, the files of a version, a model's folder with config.pbtxt and one version folder, a zip of any
+of these, or the config.pbtxt of an ensemble. A backend's archive stays packed, in whatever format.
 """
 
 import os
@@ -19,14 +19,14 @@ from repository.config.document import Document
 from repository.core.layout import CONFIG_FILE, parse_version
 from repository.files import archive, foreign_formats, storage
 
-MAX_MODEL_FILE_BYTES = 16 << 20  # of one file beside the versions: labels, a vocabulary
-_MANIFESTS = {one.holds for one in FORMATS.values() if one.holds}  # each in an archive that lies unpacked
+MAX_MODEL_FILE_BYTES = 16 << 20  # the largest file next to the version folders, such as labels or a vocabulary
+_MANIFESTS = {one.holds for one in FORMATS.values() if one.holds}  # manifests that mark an unpacked archive
 _LITTER = ("__MACOSX", ".DS_Store", "Thumbs.db", "desktop.ini", "__pycache__")
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """`version_dir` holds the version's files; `model_files` lie beside the versions; config is None without a config.pbtxt."""
+    """The arranged files. model_files: the files for the model's folder. config: None if there is no config.pbtxt."""
 
     version_dir: Path
     files: list[str]
@@ -81,7 +81,7 @@ def _unpack(upload: Upload, source: Path) -> None:
 
 
 def _unwrapped(folder: Path) -> Path:
-    """Return the single inner folder that holds everything and is no version, because people zip and drop whole folders."""
+    """Return the innermost folder that holds everything and is no version, because people zip and drop whole folders."""
     while True:
         entries = [entry for entry in folder.iterdir() if entry.name not in _LITTER]
         only = entries[0] if len(entries) == 1 else None
@@ -91,7 +91,7 @@ def _unwrapped(folder: Path) -> Path:
 
 
 def _version_folder(root: Path) -> Path | None:
-    """Return the one folder that is a version; None without one, and in an unpacked archive, whose folders are its own."""
+    """Return the one version folder; None if there is none, or in an unpacked archive, whose folders are its own."""
     if any((root / name).is_file() for name in _MANIFESTS):
         return None
     versions = [entry for entry in root.iterdir() if entry.is_dir() and parse_version(entry.name) is not None]
@@ -106,7 +106,7 @@ def _config(root: Path) -> Document | None:
 
 
 def _labels(config: Document | None) -> list[str]:
-    """Return the label files that a configuration names; they belong beside the versions."""
+    """Return the label files that a configuration names; they belong in the model's folder."""
     if config is None or config.mistake:
         return []
     return [output.label_filename for output in config.message.output if output.label_filename]
@@ -115,7 +115,7 @@ def _labels(config: Document | None) -> list[str]:
 def _renamed(names: list[str], config: Document | None) -> dict[str, str]:
     """Rename the one model file of the folder to the name that the server looks for, unless the configuration names it.
 
-    The files of an archive that was unpacked keep theirs, which its manifest has.
+    The files of an unpacked archive keep their names, which its manifest has.
     """
     if not _MANIFESTS.isdisjoint(names):
         return {}
@@ -128,13 +128,13 @@ def _renamed(names: list[str], config: Document | None) -> dict[str, str]:
 
 
 def _our_name(name: str) -> str:
-    """Return the name that the server looks for in place of a file's; "" for a file that is no model by its name."""
+    """Return the name under which the server looks for a file; "" if the file is no model by its name."""
     packed = next((ours for end, ours in FILENAME_OF_PACKED.items() if name.lower().endswith(end)), "")
     return packed or FILENAME_OF_SUFFIX.get(PurePosixPath(name).suffix.lower(), "")
 
 
 def _refuse_other_tar(files: dict[str, Path], renamed: dict[str, str]) -> None:
-    """Refuse a tar file that is no backend's archive: nothing but those stays packed."""
+    """Refuse a tar file that is no backend's archive, because only backends' archives stay packed."""
     for name in renamed:
         if name.lower().endswith(tuple(FILENAME_OF_PACKED)) and any(one.is_foreign(files[name]) for one in readers()):
             raise Invalid(f"'{name}' cannot be served, because {foreign_formats.ARCHIVE.sentence}")

@@ -20,7 +20,7 @@ NOTE = "Bundled example"
 
 
 def examples_publish() -> list[str]:
-    """Publish and load the missing models of examples/models; return the names of new ones. Idempotent.
+    """Publish and load the example models that are missing; return their names. A second call changes nothing.
 
     An example that somebody deleted does not come back.
     """
@@ -43,7 +43,7 @@ def _publish_model(folder: Path) -> bool:
 
 
 def _published(name: str) -> int:
-    """Return the number of its versions that an earlier run has published; that run may have stopped half-way."""
+    """Return how many versions of an example an earlier run has published; that run may have stopped half-way."""
     return Version.objects.filter(model__name=name, created_by_name=SYSTEM.name).count()
 
 
@@ -62,11 +62,11 @@ def _publish_version(folder: Path, number: int, *, newest: bool) -> None:
         raise Conflict(f"example {folder.name} cannot be published: {upload.error}")
     document = Document.read(upload.proposal["config"])
     job = upload_publish(upload=upload, actor=SYSTEM, document=document, note=NOTE, load=newest)
-    job_run(job_id=job.pk)  # upload_publish leaves a large one to a worker
+    job_run(job_id=job.pk)  # upload_publish leaves a large version to a worker
 
 
 def _wanted(path: Path, folder: Path, number: int) -> bool:
-    """Return the version's files and those beside the versions."""
+    """Return whether a path is a file of the version, or a file that all versions share."""
     first = path.relative_to(folder).parts[0]
     return path.is_file() and parse_version(first) in (None, number) and path.name != ".gitkeep"
 

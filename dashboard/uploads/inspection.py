@@ -1,4 +1,4 @@
-"""Inspects an upload: arranges its files, then has `python -m serving.inspect` read them."""
+"""Inspects an upload: arranges its files, then runs `python -m serving.inspect` on them."""
 
 import contextlib
 import hashlib
@@ -25,11 +25,11 @@ _CHUNK = 4 << 20
 
 
 def inspection_run(context: JobContext) -> dict[str, Any]:
-    """The job `inspect`, params {"upload": id}: leaves the upload inspected, with a proposal, or failed, with the reason.
+    """Run the job `inspect`, whose params are {"upload": id}. The upload becomes inspected, or failed with the reason.
 
-    Files that cannot be published make the upload and the job fail; the upload then has the proposal, too.
+    If the files cannot be published, the upload and the job fail; the upload then has a proposal, too.
 
-    The proposal is what serving.inspect says, with the text to review, and with problems of the uploaded or present
+    The proposal is the report of serving.inspect, with the text to review, and with problems of the uploaded or present
     configuration as warnings.
     """
     upload = Upload.objects.get(pk=context.params["upload"])
@@ -74,7 +74,7 @@ def _inspected(upload: Upload, context: JobContext) -> tuple[Contents, Proposal]
     _check_hashes(upload, context)
     context.progress(50, "Bringing the files into order")
     arrangement = arrange(upload)
-    # This comes before anything reads them, because reading some formats runs their code.
+    # Code is refused before anything reads the files, because reading some formats runs their code.
     files = {name: arrangement.version_dir / name for name in arrangement.files}
     refuse_code(files={**files, **arrangement.model_files}, allowed=upload.allow_code)
     for theirs, ours in arrangement.renamed.items():
@@ -88,7 +88,7 @@ def _inspected(upload: Upload, context: JobContext) -> tuple[Contents, Proposal]
 
 
 def _check_hashes(upload: Upload, context: JobContext) -> None:
-    """Compare the received files with the client's SHA-256, where it sent one."""
+    """Compare the received files with the client's SHA-256, if it sent one."""
     files = [file for file in upload.files.all() if file.sha256 and file.size]  # an empty file is not there yet
     total, done = sum(file.size for file in files) or 1, 0
     for file in files:
@@ -133,7 +133,7 @@ def _given(arrangement: Arrangement, newest: Release | None) -> tuple[Document |
 
 
 def _inspect_with(upload: Upload, arrangement: Arrangement, given: Document | None, context: JobContext) -> Proposal:
-    """Turn contradictions of a valid file to the configuration into warnings: another configuration may fit."""
+    """Inspect the files. If a valid file contradicts the configuration, return warnings: another configuration may fit."""
     config_file = _written(upload, given.text) if given is not None else None
     found = run_inspector(arrangement.version_dir, name=upload.model_name, config_file=config_file, context=context)
     if config_file is None or not _errors(found):

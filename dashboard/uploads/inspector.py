@@ -1,6 +1,6 @@
 """Runs `python -m serving.inspect` in a process of its own, with limits on memory, time and what it may write.
 
-Nothing here imports a model or its framework: a file that crashes its reader, or loops, ends with that process.
+This module imports no model and no framework: a file that crashes its reader, or loops, ends only that process.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ _DEFAULTS: Proposal = {
 
 
 def run_inspector(version_dir: Path, *, name: str, config_file: Path | None, context: JobContext) -> Proposal:
-    """Return the report of serving.inspect about a folder of model files; Invalid where there is none."""
+    """Return the report of serving.inspect about a folder of model files. Invalid: there is no report."""
     command = [str(version_dir), "--name", name]
     if config_file is not None:
         command += ["--config", str(config_file)]
@@ -97,7 +97,7 @@ def _wait(process: subprocess.Popen[bytes], context: JobContext) -> None:
 
 
 def _environment(scratch: Path) -> dict[str, str]:
-    """Return an environment without the dashboard's secrets, whose home is a folder that is removed."""
+    """Return an environment without the dashboard's secrets, and with a home folder that is removed afterwards."""
     kept = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "VIRTUAL_ENV")
     environment = {name: os.environ[name] for name in kept if name in os.environ}
     return {**environment, "HOME": str(scratch), "TMPDIR": str(scratch), "PYTHONDONTWRITEBYTECODE": "1"}

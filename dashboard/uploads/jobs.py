@@ -1,4 +1,4 @@
-"""Inspecting and publishing as kinds of job; params {"upload": id}."""
+"""The kinds of job that inspect and publish an upload; their params are {"upload": id}."""
 
 from dashboard.jobs.kinds import Kind
 from dashboard.uploads.inspection import inspection_abandoned, inspection_run

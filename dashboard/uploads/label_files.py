@@ -1,7 +1,7 @@
-"""Label files that come with a model file: moves them beside the versions, and names them in the proposed configuration.
+"""Label files that come with a model file: moves them to the model's folder, and names them in the proposed configuration.
 
-Where the configuration names them already, that says which they are. Where it was proposed from the model file, a text with a
-line for each of an output's classes is one. A Python model reads what lies in its version itself, so its files stay there.
+If the configuration already names label files, those are moved. If it was proposed from the model file, a text with a line for
+each class of an output is a label file. A Python model itself reads the files in its version, so its files stay there.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ _MOST_BYTES = 1 << 20
 
 
 def with_labels(arrangement: Arrangement, proposal: Proposal, folder: Path) -> tuple[Arrangement, Proposal]:
-    """Return both with the label files beside the versions. folder: their new place in the upload's folder."""
+    """Return both, with the label files among the model's files. folder: their new place in the upload's folder."""
     document = Document.read(proposal["config"])
     if document.mistake or proposal["backend"] == "python":
         return arrangement, proposal
@@ -37,7 +37,7 @@ def with_labels(arrangement: Arrangement, proposal: Proposal, folder: Path) -> t
 
 
 def _naming(config: ModelConfig, version_dir: Path, names: list[str], proposal: Proposal) -> Proposal:
-    """Name the one text that has a line for each class of an output; without one, change nothing."""
+    """Name the one text that has a line for each class of an output; if there is not exactly one, change nothing."""
     counts = {name: _lines(version_dir / name) for name in names if name.lower().endswith(".txt")}
     found = [(name, output) for output in config.output for name, count in counts.items() if _fits(count, output.dims)]
     if len({name for name, _ in found}) != 1:
@@ -57,7 +57,7 @@ def _fits(count: int, dims: "list[int]") -> bool:
 
 
 def _lines(path: Path) -> int:
-    """Return the number of labels in a file; 0 where it is no text."""
+    """Return the number of labels in a file; 0 if the file is not text."""
     if path.stat().st_size > _MOST_BYTES:
         return 0
     try:

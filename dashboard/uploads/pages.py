@@ -45,7 +45,7 @@ _AT = {
 
 @get("models/new", Right.UPLOAD_DATA)
 def model_new(request: HttpRequest) -> HttpResponse:
-    """The start of an upload; ?model=NAME for a new version of a model, or its first one."""
+    """Show the start of an upload. ?model=NAME: for a new version of a model, or its first one."""
     name = request.GET.get("model", "").strip()
     for_model = name if name and name_is_taken(name) else ""
     context = {
@@ -61,7 +61,7 @@ def model_new(request: HttpRequest) -> HttpResponse:
 
 @get("models/new/existing", Right.UPLOAD_DATA, name="model_existing")
 def existing(request: HttpRequest) -> HttpResponse:
-    """The question for a name that a model has already: ?name=NAME. 204 for a free name."""
+    """Ask what to do if a model has the name ?name=NAME already; 204 if the name is free."""
     name = request.GET.get("name", "").strip()
     if not name_is_taken(name):
         return HttpResponse(status=204)
@@ -71,7 +71,7 @@ def existing(request: HttpRequest) -> HttpResponse:
 
 @get("uploads/<uuid:pk>/", Right.VIEW)
 def upload(request: HttpRequest, pk: str) -> HttpResponse:
-    """?batching=on: with the configuration by which a model that was exported for one row takes any number of rows."""
+    """Show an upload. ?batching=on: with the configuration that lets a model exported for one row take any number of rows."""
     found = upload_get(pk)
     batching = found.proposal.get("batching_config", "") if request.GET.get("batching") == "on" else ""
     return _page(request, found, typed=Document.read(batching) if batching else None, batching=bool(batching))
@@ -99,7 +99,7 @@ def _page(request: HttpRequest, found: Upload, **more: Any) -> HttpResponse:
 
 
 def _asked(request: HttpRequest, found: Upload) -> dict[str, Any]:
-    """The last request to publish, and why it failed."""
+    """Return the last request to publish, and why it failed."""
     last = found.last_publication.request if found.last_publication else None
     after = "live" if last is None or last.make_live else "load" if last.load else "keep"
     after = after if actor_of(request).may(Right.OPERATE) else "keep"
@@ -120,7 +120,7 @@ def _transfer(found: Upload) -> dict[str, Any]:
 
 
 def _proposal(request: HttpRequest, found: Upload, typed: Document | None, base: int | None) -> dict[str, Any]:
-    """The findings of the inspection, and the editor with the proposed or typed configuration."""
+    """Return the findings of the inspection, and the editor with the proposed or typed configuration."""
     if found.state == UploadState.FAILED and found.proposal:
         theirs = _is_theirs(request, found)
         return {"proposal": found.proposal, "missing": missing_paths(found) if theirs else [], "theirs": theirs}
@@ -141,7 +141,7 @@ def _proposal(request: HttpRequest, found: Upload, typed: Document | None, base:
 
 
 def _refusal(request: HttpRequest, found: Upload, review: Review) -> str:
-    """Return why this person cannot publish with that text now, as a sentence; "" where they can."""
+    """Return why this person cannot publish with that text now, as a sentence; "" if they can."""
     model = Model.objects.filter(name=found.model_name).first()
     by_hand = changed_by_hand(model) if model is not None else ""
     return refusal_for(request, review.needs) or (sentence(by_hand) if by_hand else "")
@@ -161,7 +161,7 @@ def _once_live(found: Upload, document: Document) -> dict[str, Any]:
 
 
 def _is_theirs(request: HttpRequest, found: Upload) -> bool:
-    """Whether the person may continue the upload: they began it, or administer."""
+    """Return whether the person may continue the upload: they began it, or administer."""
     return found.user == request.user or actor_of(request).may(Right.ADMINISTER)
 
 
@@ -180,7 +180,7 @@ def _published(found: Upload, model: Model | None) -> dict[str, Any]:
 
 
 def _steps(found: Upload | None) -> list[tuple[str, str, str, str]]:
-    """Return (key, title, done | past | now | failed | later, details) of each step. past: before one that failed."""
+    """Return (key, title, done | past | now | failed | later, details) of each step. past: before the step that failed."""
     at = _AT.get(UploadState(found.state), 0) if found else 0
     details = _details(found)
     rows = []
@@ -228,7 +228,7 @@ def _details(found: Upload | None) -> dict[str, str]:
 
 @post("uploads/<uuid:pk>/preview", Right.VIEW, name="upload_preview")
 def preview(request: HttpRequest, pk: str) -> JsonResponse:
-    """refused: why this person may not publish with that text. live: the changes once it is live, in HTML."""
+    """Answer with the preview of a text, why this person may not publish it, and the changes once it is live, in HTML."""
     found = upload_get(pk)
     given = preview_of(request, found.model_name, arriving_version(found))
     refused = _refusal(request, found, upload_review(upload=found, document=given.document))
@@ -246,7 +246,7 @@ def cancel(request: HttpRequest, pk: str) -> HttpResponse:
 
 @post("uploads/<uuid:pk>/publish", Right.UPLOAD_DATA, name="upload_publish")
 def publish(request: HttpRequest, pk: str) -> HttpResponse:
-    """Publish the posted text; where it is refused, keep it in the form."""
+    """Publish the posted text; if it is refused, keep it in the form."""
     found = upload_get(pk)
     document = Document.read(request.POST.get("text", "").replace("\r\n", "\n"))
     base = base_release(request)

@@ -6,7 +6,7 @@
                       the text decided anew where the model has changed, and remembered    (transaction: states.decide)
                       the version renamed into place; version, release, audit entry        (transaction: states.finish)
 
-A job whose worker died is queued again and goes on: what lies in place is recorded, what does not is staged anew.
+A job whose worker died is queued again and continues: a version that is in place is recorded, otherwise it is staged again.
 `publications_recover` looks after uploads whose job has ended.
 """
 
@@ -51,7 +51,7 @@ from repository.files import publish, storage
 from repository.files.progress import SILENT, Progress
 from repository.files.storage import Manifest
 
-LOCK_WAIT_S = 30.0  # a worker that was taken for lost releases the lock within a step
+LOCK_WAIT_S = 30.0  # a worker that was wrongly taken for dead releases the lock within one step
 
 
 # -- request -----------------------------------------------------------------------------------------------------------
@@ -69,11 +69,11 @@ def upload_publish(
 ) -> Job:
     """Publish one new version, with a release and an audit entry. The server may be down: `watch` loads it later.
 
-    document: None is the present configuration of the model, or the proposed one for a new model.
-    base_release: the model's release that it was made from, by default the one at the inspection; Outdated where another
-    text came meanwhile.
-    make_live: serve this version alone. load: ask the servers for the model. With neither, the served versions stay.
-    within: the job that publishes as a part of its own work, by `publication_run`, after this returns.
+    document: the configuration to publish; None for the present configuration of the model, or the proposed one of a new model.
+    base_release: the model's release that the document was made from, by default the newest one at the inspection. Outdated:
+    another text came since.
+    make_live: serve only this version. load: ask the servers for the model. With neither, the served versions stay.
+    within: a job that publishes as a part of its own work; it calls `publication_run` after this returns.
     A small upload is published before this returns (see the job's state), a large one by a worker.
     """
     upload_require_own(upload=upload, actor=actor)
@@ -105,7 +105,7 @@ def _refuse_unfit(upload: Upload) -> None:
 
 
 class _Stand(NamedTuple):
-    """The facts of a model that decide a publication's text. release: the number of its newest one, 0 for none. published:
+    """The facts of a model that decide a publication's text. release: the number of its newest release, 0 for none. published:
     the numbers of its versions."""
 
     release: int
@@ -114,7 +114,7 @@ class _Stand(NamedTuple):
 
 
 class _Decided(NamedTuple):
-    """A publication with its configuration, and the model by which that was decided."""
+    """A publication with its configuration, and the facts of the model from which that was decided."""
 
     publication: Publication
     document: Document
@@ -162,7 +162,7 @@ def _stand(model: Model, newest: Release | None) -> _Stand:
 
 
 def _model_for(upload: Upload, actor: Actor, repository: ModelRepository) -> Model:
-    """Return the model's row, locked; make it where there is none."""
+    """Return the model's row, locked; create it if there is none."""
     model, made = Model.objects.get_or_create(
         name=upload.model_name,
         defaults={"created_by": actor.user, "last_number": last_number_ever(upload.model_name)},
@@ -176,11 +176,11 @@ def _model_for(upload: Upload, actor: Actor, repository: ModelRepository) -> Mod
 
 # -- run ---------------------------------------------------------------------------------------------------------------
 def publication_run(context: JobContext, decided: _Decided | None = None) -> dict[str, Any]:
-    """The job `publish`, params {"upload": id}. An error leaves the upload as it was, with the reason.
+    """Run the job `publish`, whose params are {"upload": id}. An error leaves the upload as it was, with the reason.
 
-    decided: what was decided just before, by the process that runs the job.
+    decided: the decision of `upload_publish`, if it runs the job itself.
 
-    Where an earlier attempt died after its last transaction, only the job's outcome is missing.
+    If an earlier attempt died after its last transaction, only the job's outcome is missing.
     """
     upload = Upload.objects.get(pk=context.params["upload"])
     with repository_errors(), states.held(upload, wait_s=LOCK_WAIT_S):
@@ -235,7 +235,7 @@ def _decide(upload: Upload, publication: Publication, folder: Path) -> _Decided:
 
 
 def _put(upload: Upload, staged: publish.Staged, decided: _Decided) -> Version | None:
-    """Place the version and record it, while the model is locked; None where the model has changed since the decision."""
+    """Place the version and record it, while the model is locked; None if the model has changed since the decision."""
     with transaction.atomic():
         model = _locked(upload)
         if _stand(model, newest_release(model)) != decided.stand:
@@ -341,7 +341,7 @@ def _fitting(upload: Upload, model: Model, request: PublishRequest, decided: Doc
 
 # -- broken off --------------------------------------------------------------------------------------------------------
 def publication_abandoned(job: Job) -> None:
-    """Take back the uploads of a job that was ended while no worker ran it. `publications_recover` finishes placed ones."""
+    """Take back the uploads of a job that was ended while no worker ran it. `publications_recover` finishes placed versions."""
     for upload in job.uploads.all():
         _take_back(upload, job.error or "publishing was cancelled")
 
@@ -373,7 +373,7 @@ def _recover(upload: Upload) -> str:
 
 
 def _placed(folder: Path, progress: Progress = SILENT) -> Manifest | None:
-    """Return the manifest of a version that an earlier attempt placed before it died; None where it placed none."""
+    """Return the manifest of a version that an earlier attempt placed before it died; None if it placed none."""
     if not folder.is_dir():
         return None
     progress.plan(storage.tree_size(folder))
@@ -382,7 +382,7 @@ def _placed(folder: Path, progress: Progress = SILENT) -> Manifest | None:
 
 
 def _finish_placed(upload: Upload, publication: Publication, manifest: Manifest, folder: Path) -> Version:
-    """Record a version that was placed by an attempt that died, maybe before it wrote the files beside it."""
+    """Record a version that was placed by an attempt that died, perhaps before it wrote the files next to the version."""
     with transaction.atomic():
         model = _locked(upload)
         states.finish(upload)
@@ -408,7 +408,7 @@ def _document_now(upload: Upload, model: Model, publication: Publication, folder
             number=publication.number,
             folder=folder,
         )
-    except DashboardError:  # its files are in place, so it is published all the same; the served versions stay
+    except DashboardError:  # its files are in place, so it is published anyway; the served versions stay
         there = [*model.published_numbers(), publication.number]
         return current_document(model).pinned(wanted_versions(model), there)
 
@@ -416,7 +416,7 @@ def _document_now(upload: Upload, model: Model, publication: Publication, folder
 def _take_back(upload: Upload, reason: str) -> None:
     """Take back a publication: the upload can be published again, under a new number. A model made for it is removed.
 
-    Not where the version is in place already: then only the record is missing, and that is made up for.
+    If the version is already in place, nothing is taken back: then only its record is missing, and is written later.
     """
     publication = upload.last_publication
     if publication is None or _version_folder(upload, publication).is_dir():
@@ -442,7 +442,7 @@ def _version_folder(upload: Upload, publication: Publication) -> Path:
 
 
 def _locked(upload: Upload) -> Model:
-    """Return the model's row, locked. Conflict without one: it was removed with the publication that made it."""
+    """Return the model's row, locked. Conflict: the model was removed with the publication that made it."""
     model = Model.objects.select_for_update().filter(name=upload.model_name).first()
     if model is None:
         raise Conflict(f"model '{upload.model_name}' was removed meanwhile; publish the upload once more")

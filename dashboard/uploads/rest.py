@@ -37,7 +37,7 @@ class UploadList(Endpoint):
 
     @extend_schema(operation_id="uploads_list", responses=serializers.UploadRowSerializer(many=True))
     def get(self, request: Request) -> Response:
-        """Uploads that can still be continued or published. Each tells how many files it has; itself, which."""
+        """Uploads that can still be continued or published. The list has only the number of files of each upload."""
         return self.page(uploads_open(), serializers.UploadRowSerializer)
 
     @extend_schema(request=serializers.UploadRequestSerializer, responses={201: serializers.UploadSerializer})
@@ -53,12 +53,12 @@ class UploadDetail(Endpoint):
 
     @extend_schema(responses=serializers.UploadSerializer)
     def get(self, request: Request, pk: UUID) -> Response:
-        """One upload, with its state and what the inspection found."""
+        """One upload, with its state and the findings of the inspection."""
         return _upload(pk)
 
     @fieldless(responses={204: None})
     def delete(self, request: Request, pk: UUID) -> Response:
-        """Cancels the upload and removes what was received."""
+        """Cancels the upload and removes the received bytes."""
         upload_cancel(upload=upload_get(pk, with_files=False), actor=self.actor)
         return Response(status=204)
 
@@ -86,7 +86,7 @@ class UploadChunk(Endpoint):
 
     @extend_schema(responses=serializers.ChunkSerializer)
     def get(self, request: Request, pk: UUID, number: int) -> Response:
-        """How much of the file is here; also by HEAD, as header Upload-Offset."""
+        """The number of received bytes of a file; also by HEAD, in the header Upload-Offset."""
         return _chunk(upload_file(upload=upload_get(pk, with_files=False), number=number))
 
     @extend_schema(
@@ -98,7 +98,7 @@ class UploadChunk(Endpoint):
         responses=serializers.ChunkSerializer,
     )
     def put(self, request: Request, pk: UUID, number: int) -> Response:
-        """Appends a chunk. A wrong offset is a 409 whose `received` says where to go on."""
+        """Appends a chunk. If the offset is wrong, the answer is 409, and `received` is the right offset."""
         offset = request.query_params.get("offset", "")
         if not offset.isdecimal() or len(offset) > 18:
             raise Invalid("expected ?offset= as a whole number of bytes")
@@ -121,7 +121,7 @@ class UploadComplete(Endpoint):
 
     @fieldless(responses={202: serializers.UploadSerializer})
     def post(self, request: Request, pk: UUID) -> Response:
-        """All bytes are sent: queues the inspection. Its job, and then `proposal`, say what was found."""
+        """Queues the inspection after all bytes are sent. Its job, and then `proposal`, have the findings."""
         upload_complete(upload=upload_get(pk, with_files=False), actor=self.actor)
         return _upload(pk, status=202)
 
@@ -135,9 +135,9 @@ class UploadPublish(Endpoint):
         responses={201: VersionSerializer, 202: JobSerializer},
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        """Publishes an inspected upload as a new version: 201 with the version. A large one takes its time: 202 with the
-        job, whose `result` names the version when it has `succeeded`. A 409 says that the configuration was changed since
-        `base_release`; a 403 which right is missing, and because of which file or field."""
+        """Publishes an inspected upload as a new version: 201 with the version. A large version is published by a job: 202 with
+        the job, whose `result` names the version once it has `succeeded`. 409: the configuration was changed since
+        `base_release`. 403: a right is missing; the message names it, and the file or field that needs it."""
         upload, data = upload_get(pk), data_of(request, serializers.PublishSerializer)
         text = data.pop("config_text", None)
         document = None if text is None else Document.read(text)

@@ -1,4 +1,4 @@
-"""Decides the configuration that an upload is published with, and the rights that it takes: for the review page, when
+"""Decides the configuration with which an upload is published, and the rights that this needs: for the review page, when
 publishing is requested, and again when the files are ready, because the model may have changed meanwhile.
 """
 
@@ -21,23 +21,23 @@ from repository.config.lines import unified
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """meanwhile: the release with another text that came since `document` was made. base_release: the newest one now."""
+    """The review of an upload. meanwhile: a newer release with another text. base_release: the number of the newest one."""
 
     document: Document
     base_release: int
-    needs: list[Need] = field(default_factory=list)  # of publishing alone, without loading
+    needs: list[Need] = field(default_factory=list)  # the needs of publishing without loading
     meanwhile: Release | None = None
     meanwhile_diff: str = ""
-    replaced: bool = False  # the text is that release's, because the person had changed nothing
+    replaced: bool = False  # whether `document` is that release's text, because the person had changed nothing
 
     @property
     def code(self) -> list[str]:
-        """The parts that run code or can, as sentences."""
+        """The parts that run code or can run it, as sentences."""
         return [need.sentence for need in self.needs if need.right is Right.UPLOAD_CODE]
 
 
 def upload_review(*, upload: Upload, document: Document | None = None, base_release: int | None = None) -> Review:
-    """Review an inspected upload. document: the typed one, from base_release; by default the last requested or proposed one."""
+    """Review an inspected upload. document: typed, from base_release; by default the last one requested, else the proposed."""
     model = Model.objects.filter(name=upload.model_name).first()
     current = newest_release(model) if model else None
     now = number_of(current)
@@ -72,9 +72,9 @@ def decide_document(
 ) -> Document:
     """Return the configuration to publish with, by the present state of the model, which is locked.
 
-    current: its newest release. folder: where the files of the version lie. since: from when on another configuration is
-    refused, in words; by default since the text was made.
-    Conflict where the text was made from another configuration; Forbidden where it takes a right that is missing.
+    current: the model's newest release. folder: the folder with the version's files. since: words that say since when another
+    configuration is refused; by default since the text was made. Conflict: the text was made from another configuration.
+    Forbidden: a right that the text needs is missing.
     """
     document = request.document
     if document is None:
@@ -115,8 +115,8 @@ def _final(
     """Return the reviewed document with the version policy that the request needs.
 
     there: the published versions, and the arriving one.
-    Where the version is only published, the present configuration stays and names the served versions; the new version keeps
-    the reviewed text for when it is made live. So does a version whose text does not fit the served ones.
+    If the version is only published, the present configuration stays and names the served versions; the new version keeps the
+    reviewed text until it is made live. The same happens if the text does not fit the files of the served versions.
     """
     now, serving = _document(current), wanted_versions(model)
     if not (request.make_live or request.load) and serving:
@@ -136,7 +136,7 @@ def document_by_default(upload: Upload, current: Release | None) -> Document:
 
 
 def number_of(release: Release | None) -> int:
-    """Return the number of a release; 0 for none."""
+    """Return the number of a release; 0 if there is none."""
     return release.number if release else 0
 
 
@@ -169,8 +169,8 @@ def _with_policy(
 ) -> Document:
     """Return the reviewed document, with the version policy that the request needs.
 
-    A version that nobody made live must not become live at the next restart, so the policy then names the live ones. Versions
-    with a name stay served.
+    A version that nobody made live must not become live at the next restart, so the policy then names the live versions.
+    Versions with an alias stay served.
     """
     if request.make_live:
         return document.without_traffic().live([number], there)

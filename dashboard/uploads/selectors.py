@@ -37,7 +37,7 @@ def upload_get(pk: UUID | str, *, with_files: bool = True) -> Upload:
 
 
 def missing_paths(upload: Upload) -> list[str]:
-    """Return the names, within the upload, of files that its model's weights should lie in; [] where they cannot be added."""
+    """Return the paths, within the upload, of missing files with its model's weights; [] if they cannot be added."""
     missing = upload.proposal.get("missing", [])
     models = [file.path for file in upload.files.all() if file.path.lower().endswith(".onnx")]
     if not missing or len(models) != 1:
@@ -58,7 +58,7 @@ class Existing:
 
 
 def name_is_taken(name: str) -> bool:
-    """Whether a managed model or a folder of the repository has that name; an invalid name is free."""
+    """Return whether a managed model or a folder of the repository has that name; an invalid name is free."""
     try:
         return Model.objects.filter(name=check_name(name)).exists() or managed_repository().has_model(name)
     except RepositoryError:
@@ -66,12 +66,12 @@ def name_is_taken(name: str) -> bool:
 
 
 def free_name(name: str) -> str:
-    """Return a similar name that is free; "" where a hundred are taken."""
+    """Return a similar name that is free; "" if all up to number 99 are taken."""
     return next((free for number in range(2, 100) if not name_is_taken(free := f"{name}_{number}")), "")
 
 
 def existing_model(name: str) -> Existing | None:
-    """Return the managed model of a name; None without one."""
+    """Return the managed model of a name; None if there is none."""
     model = Model.objects.filter(name=name).first()
     if model is None:
         return None

@@ -32,7 +32,7 @@ class _UploadSerializer(serializers.ModelSerializer[models.Upload]):
 
 
 class UploadRowSerializer(_UploadSerializer):
-    """An upload in a list: without the names of its files, and without what the inspection found."""
+    """An upload in a list, without the names of its files and without the findings of the inspection."""
 
     file_count = serializers.IntegerField(read_only=True)
 
@@ -74,7 +74,7 @@ class ChunkSerializer(serializers.Serializer[Any]):
 
 
 class PublishSerializer(serializers.Serializer[Any]):
-    """config_text: by default the model's own, and for a new model the one that inspection proposes."""
+    """config_text: by default the model's present configuration, or for a new model the proposed one."""
 
     config_text = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
     base_release = serializers.IntegerField(

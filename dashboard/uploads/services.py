@@ -1,7 +1,7 @@
 """Receives the files of uploads: resumable, hashed, bounded, under names of our own.
 
-The bytes lie in data/staging/<upload>/files/<number>: a client's name is never a path here. What becomes of them, and of the
-upload's row, states.py draws.
+The bytes are stored in data/staging/<upload>/files/<number>: a name from a client is never used as a path. states.py draws the
+states of the files and of the upload's row.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ from repository.files.staging import remove_leftovers
 
 
 class Announced(NamedTuple):
-    """The size of uploads, or a bound on it."""
+    """The size of announced uploads, or a bound on it."""
 
     uploads: int
     names: int
@@ -56,20 +56,20 @@ class Announced(NamedTuple):
 
 
 MAX_FILES = 10_000
-_ANNOUNCING = 0x51_1B_0A_01  # the number of PostgreSQL's advisory lock for this
-# What uploads that are neither published nor ended may have, of one person and of all together: uploads, names of files, and
-# the characters of these. An import takes a thousand uploads of one archive each.
+_ANNOUNCING = 0x51_1B_0A_01  # the number of the advisory lock in PostgreSQL under which uploads are announced
+# The bounds on the unfinished uploads of one person, and of all people: uploads, names of files, and characters of
+# these names. An import needs up to a thousand uploads of one archive each.
 OF_A_PERSON = Announced(uploads=1_200, names=20_000, characters=4 << 20)
 OF_ALL = Announced(uploads=6_000, names=100_000, characters=16 << 20)
 
 
 @repository_errors()
 def upload_create(*, actor: Actor, model_name: str, files: list[dict[str, Any]], new_model: bool = False) -> Upload:
-    """`files`: [{"path": relative path, "size": bytes, "sha256": hex, optional}]. The order numbers them from 0.
+    """Begin an upload. files: [{"path": relative path, "size": bytes, "sha256": hex, optional}], numbered from 0 in order.
 
-    new_model: whether it is meant to be one; Conflict where a model has that name.
-    Refused here, before a byte is sent: what is too large, what the disk cannot hold, what the actor may not upload, and what
-    is no model by the names of its files.
+    new_model: whether the upload should make a new model. Conflict: a model has that name already. An upload is refused before
+    a byte is sent if it is too large, the disk has no room for it, the actor may not upload such files, or no file is a model
+    by its name.
     """
     require(actor, Right.UPLOAD_DATA)
     check_name(model_name)
@@ -117,7 +117,7 @@ def upload_add_files(*, upload: Upload, actor: Actor, files: list[dict[str, Any]
 def upload_receive_chunk(
     *, upload: Upload, number: int, offset: int, chunk: bytes, actor: Actor, sha256: str = ""
 ) -> UploadFile:
-    """Append a chunk (at most 8 MiB) to file `number`; return the file. WrongOffset says where to go on."""
+    """Append a chunk (at most 8 MiB) to file `number`; return the file. WrongOffset: it names the right offset."""
     upload_require_own(upload=upload, actor=actor)
     file = upload_file(upload=upload, number=number)
     if len(chunk) > settings.UPLOAD_CHUNK_BYTES:
@@ -138,7 +138,7 @@ def upload_receive_chunk(
 
 
 def upload_receive_file(*, upload: Upload, number: int, source: Path, actor: Actor) -> UploadFile:
-    """Take a whole file from this machine's disk in place of chunks; the source may change afterwards."""
+    """Copy a whole local file in place of chunks; the source may change afterwards."""
     upload_require_own(upload=upload, actor=actor)
     file = upload_file(upload=upload, number=number)
     with storage.locked(upload.folder / f"{number}.lock", "this file"):
@@ -154,7 +154,7 @@ def upload_receive_file(*, upload: Upload, number: int, source: Path, actor: Act
 
 
 def upload_complete(*, upload: Upload, actor: Actor, within: Job | None = None) -> Job:
-    """Queue the inspection of a complete upload. within: the job that inspects it as a part of its own work."""
+    """Queue the inspection of a complete upload. within: a job that inspects the upload as a part of its own work."""
     upload_require_own(upload=upload, actor=actor)
     missing = upload.files.filter(received__lt=F("size")).first()
     if missing is not None:
@@ -191,7 +191,7 @@ def upload_cancel(*, upload: Upload, actor: Actor) -> None:
 
 
 def uploads_expire() -> int:
-    """Expire uploads that nobody continued in time, remove folders that no upload needs; return the number of expired ones."""
+    """Expire uploads that nobody continued in time, and return their number. Remove folders that no upload needs."""
     now = timezone.now()
     expired = 0
     for upload in Upload.objects.filter(state__in=states.DISPOSABLE, expires_at__lt=now):
@@ -222,7 +222,7 @@ def upload_file(*, upload: Upload, number: int) -> UploadFile:
 
 
 def _refuse_foreign(paths: list[str]) -> None:
-    """Raise Invalid where no file can be a model, and one of them is known to be something else."""
+    """Raise Invalid if no file can be a model, and one of them is known to be something else."""
     found = foreign_formats.by_names(paths)
     if found is not None:
         path, kind = found
@@ -243,12 +243,12 @@ def refuse_code(*, files: Mapping[str, Path | None], allowed: bool) -> None:
 
 
 def _checked_files(files: list[dict[str, Any]], present: Sequence[UploadFile] = ()) -> list[UploadFile]:
-    """Return a row for each of the files. present: those that the upload has already."""
+    """Return a row for each of the files. present: the files that the upload already has."""
     if not isinstance(files, list) or not 1 <= len(files) <= MAX_FILES - len(present):
         raise Invalid(f"expected 1 to {MAX_FILES} files")
     first = max((row.number for row in present), default=-1) + 1
     rows = [_checked_file(number, file) for number, file in enumerate(files, first)]
-    paths = sorted(f"{row.path}/" for row in (*present, *rows))  # what lies in a folder comes behind its name
+    paths = sorted(f"{row.path}/" for row in (*present, *rows))  # the files of a folder are sorted after its name
     if any(path.startswith(before) for before, path in pairwise(paths)):
         raise Invalid("two files of the upload have the same name")
     total = sum(row.size for row in (*present, *rows))
@@ -272,9 +272,9 @@ def _checked_file(number: int, file: Any) -> UploadFile:
 
 
 def _refuse_more(actor: Actor, rows: Sequence[UploadFile], *, uploads: int) -> None:
-    """Raise Conflict where a person, or all together, would have announced more than is kept for them.
+    """Raise Conflict if a person, or all people together, would have announced more than their bounds.
 
-    One announces at a time, to the end of the transaction: SQLite's begin with the right to write, PostgreSQL has a lock.
+    One transaction at a time announces: in SQLite it begins with the write lock, and in PostgreSQL it takes an advisory lock.
     """
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
@@ -298,7 +298,7 @@ def _refuse_more(actor: Actor, rows: Sequence[UploadFile], *, uploads: int) -> N
 
 
 def _ensure_space(size: int) -> None:
-    """Raise NoSpace unless this upload fits beside the missing bytes of others."""
+    """Raise NoSpace unless this upload fits in addition to the missing bytes of others."""
     open_files = UploadFile.objects.filter(upload__state=UploadState.RECEIVING)
     outstanding = open_files.aggregate(bytes=Sum(F("size") - F("received")))["bytes"] or 0
     try:

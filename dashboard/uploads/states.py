@@ -27,30 +27,31 @@
            v
        PUBLISHED
 
-The contents of each state, and what follows a SIGKILL of the process that works on it. `folder` is data/staging/<id>/; every
+The contents of each state, and the effect of a SIGKILL of the process that works on it. `folder` is data/staging/<id>/; every
 row of an upload and its UploadFiles stays for good.
 
-    state       on disk                                rows beside it            after a SIGKILL
+    state       on disk                                other rows                after a SIGKILL
     RECEIVING   folder/files/<number>: `received`      -                         the client asks for the offset and goes on;
                 bytes of each, perhaps a little more                             later bytes are overwritten
     RECEIVED    folder/files, whole                    Job inspect, queued       `watch` announces the job again
-    INSPECTING  folder/source and folder/version,      Job inspect, running      `watch` queues the job again; it starts anew
+    INSPECTING  folder/source and folder/version,      Job inspect, running      `watch` queues the job again; it begins again
                 being made from folder/files                                     from folder/files
     INSPECTED   folder/version, ready                  proposal, contents        nothing was under way
     PUBLISHING  folder/version; folder/publish.lock    Model, Job publish;       `watch` queues the job again; it records the
-                held; .publish-*: the files by a       publication, with the     version that lies in place, or else stages it
-                second name, then, by one rename,      decided text from just    anew. Where the job has ended meanwhile,
-                models/<name>/<version>                before the rename         publications_recover does either
-    PUBLISHED   models/<name>/<version>; folder is     Version, Release,         a folder that is left is cleared away
-                being removed                          AuditEntry                by uploads_expire
+                held; .publish-*: hard links of the    publication, with the     version if it is in place, or else stages it
+                files, then, by one rename,            decided text from just    again; if the job has ended meanwhile,
+                models/<name>/<version>                before the rename         publications_recover does that
+    PUBLISHED   models/<name>/<version>; folder is     Version, Release,         uploads_expire removes a folder that is left
+                being removed                          AuditEntry
     FAILED      as before                              error; a proposal with    nothing was under way
-                                                       all that is wrong, where
-                                                       the files could be read
-    CANCELLED   folder is being removed                AuditEntry                uploads_expire clears the folder away
-    EXPIRED     folder is being removed                error                     the same, in its next turn
+                                                       all faults, if the files
+                                                       could be read
+    CANCELLED   folder is being removed                AuditEntry                uploads_expire removes the folder
+    EXPIRED     folder is being removed                error                     uploads_expire removes the folder
 
-The model's row has two more figures that are not the upload's: `fingerprint`, what its folder held when it was last adopted,
-and `generation`, by which `watch` tells the servers; both are written with the Version, in the transaction of `finish`.
+The model's row has two more fields that a publication writes: `fingerprint`, the content of its folder when it was last
+adopted, and `generation`, by which `watch` notices the change. Both are written with the Version, in the transaction of
+`finish`.
 """
 
 import contextlib
@@ -68,7 +69,7 @@ from dashboard.shared.exceptions import WrongState
 from dashboard.shared.transitions import Transition, move
 from repository.files import storage
 
-# States that a person can continue or wait for; and those that can be cancelled, or expire.
+# The states that a person can continue or wait for, and the states that can be cancelled or expire.
 UNFINISHED = (State.RECEIVING, State.RECEIVED, State.INSPECTING, State.INSPECTED, State.PUBLISHING)
 DISPOSABLE = (State.RECEIVING, State.RECEIVED, State.INSPECTING, State.INSPECTED, State.FAILED)
 # States that need the folder.
@@ -119,7 +120,7 @@ def accept(upload: Upload, *, contents: Contents, proposal: Proposal) -> None:
 
 
 def reject(upload: Upload, *, reason: str, proposal: Proposal | None = None) -> None:
-    """Record that the files cannot be published, with the reason. proposal: the findings, where the inspection got so far."""
+    """Record that the files cannot be published, with the reason. proposal: the findings, if the inspection got that far."""
     _move(upload, "reject", error=reason, proposal=proposal or {})
 
 
@@ -154,21 +155,21 @@ def expire(upload: Upload, *, now: datetime) -> None:
 
 
 def refuse_unless(upload: Upload, event: str) -> None:
-    """Raise WrongState, before long work, where the state that was read does not allow `event`; the transition checks again."""
+    """Raise WrongState, before long work, if the state that was read does not allow `event`; the transition checks again."""
     transition = TRANSITIONS[event]
     if upload.state not in transition.before:
         raise _wrong(transition, upload.state)
 
 
 def initial() -> dict[str, Any]:
-    """Return the state's fields of a new row."""
+    """Return the fields of a new row that belong to its state."""
     return {"state": State.RECEIVING, "expires_at": _expiry()}
 
 
 def held(upload: Upload, *, wait_s: float = 0) -> contextlib.AbstractContextManager[None]:
     """Hold the lock of an upload that is being published, so that one process at a time touches its files.
 
-    A worker that was taken for lost may still be at work when the next attempt begins. Conflict after `wait_s`.
+    A worker that was wrongly taken for dead may still be at work when the next attempt begins. Conflict: held after `wait_s`.
     """
     return storage.locked(upload.folder / "publish.lock", "this upload", wait_s=wait_s)
 

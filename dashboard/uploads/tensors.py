@@ -9,7 +9,7 @@ from repository.config.document import Document
 
 
 def signature_with(proposal: Proposal, document: Document) -> Signature:
-    """Return the inspected inputs and outputs, completed because a Python model's file has names without type and shape."""
+    """Return the inspected tensors, completed by the configuration: a Python model's file has names without type and shape."""
     declared = declared_signature(document)
     return {
         "inputs": _completed(proposal.get("inputs", []), declared["inputs"]),
