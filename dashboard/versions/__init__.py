@@ -1,2 +1,2 @@
-"""Versions of a model: make live, go back to a release, name, archive, restore, with their jobs, page actions and REST. It
-imports `configuration` and what is below. The pages of a model post here, and uploads answer with its shapes."""
+"""Acts on the versions of a model: making them live, going back to a release, naming, archiving and restoring them, with jobs,
+pages and REST. The room imports `configuration` and the rooms below. Uploads answer with its serializers."""

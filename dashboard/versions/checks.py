@@ -21,7 +21,7 @@ STEPS = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """state: a word of the page's vocabulary of states, "" for a step that is to come. ms: how long it took."""
+    """A step on a page. state: a word of the page's states, "" for a step that is still to come. ms: its duration."""
 
     label: str
     state: str
@@ -32,7 +32,7 @@ class Step:
 
 
 def steps_of(life: ReleaseLife) -> list[Step]:
-    """Return the steps of the release's last check, in their order; [] where none began or none is known."""
+    """Return the steps of the release's last check, in their order; [] if none began or its steps are unknown."""
     check = life.check
     if check is None:
         return []
@@ -52,7 +52,7 @@ def _ended(row: CheckStep) -> Step:
 
 
 def _under_way(label: str, after: int, now: CheckStep) -> Step:
-    """after: how many steps this one comes after the step under way."""
+    """Return a step of a running check. after: the number of steps from the one under way to this one."""
     if after:
         return Step(label, "done" if after < 0 else "")
     return Step(label, "loading", done=now.get("done", 0), of=now.get("of", 0))

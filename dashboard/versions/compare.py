@@ -29,8 +29,8 @@ from dashboard.shared.exceptions import Invalid
 from repository.config.lines import unified
 
 FIGURES_OF = timedelta(hours=24)
-CHOICES = 50  # of versions, and of releases: the newest
-_LOOKED_BACK = 200  # spans and checks that are searched for those of a version
+CHOICES = 50  # the most versions, and the most releases, that are offered: the newest ones
+_LOOKED_BACK = 200  # the most spans and checks that are searched for those of a version
 _KEY = re.compile(r"([vr])([1-9][0-9]{0,17})")
 # Spans closer than this are one stretch: a release took over from another that served the same version.
 _GAP = timedelta(seconds=1)
@@ -47,9 +47,9 @@ class Stretch(NamedTuple):
 class Side:
     """A version or a release, with the facts that are compared.
 
-    key: "v3" or "r7", as an address names it. version: of a release, the one that answers where a request names none; None
-    where its row is gone. life: of a release, its own. golden: what its last check with golden requests found (name, version,
-    passed, detail). figures: of the last 24 hours; of a release, while it served.
+    key: "v3" or "r7", as in an address. version: for a release, the version that answers requests that name no version; None if
+    its row is gone. life: None for a version. golden: the results of its last check with golden requests (name, version,
+    passed, detail). figures: the totals of the last 24 hours; for a release, of the time while it served.
     """
 
     key: str
@@ -74,7 +74,7 @@ class Side:
 
 
 class GoldenPair(NamedTuple):
-    """The results of a golden request; None for a side that was not asked."""
+    """The results of a golden request; None for a side that did not run it."""
 
     name: str
     a: dict[str, Any] | None
@@ -87,7 +87,7 @@ class GoldenPair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """changes: for clients, when b answers in place of a, as sentences without a full stop. diff: unified."""
+    """The comparison. changes: for clients if b answered in place of a, as sentences without a full stop. diff: unified."""
 
     a: Side
     b: Side
@@ -102,7 +102,7 @@ class Comparison:
 
     @property
     def asked(self) -> list[int]:
-        """The two versions that can get the same input; [] where one version answers for both sides, or one is gone."""
+        """The two versions that can get the same input; [] if one version answers for both sides, or one is gone."""
         numbers = [side.version.number for side in (self.a, self.b) if side.version is not None]
         return numbers if len(set(numbers)) == 2 else []
 
@@ -134,8 +134,8 @@ def comparison(model: Model, a: str, b: str) -> Comparison:
 def chosen(model: Model, a: str, b: str) -> tuple[str, str]:
     """Return the two sides to compare: the named ones, with a useful default for a side that was not named.
 
-    What answers now stands on the left, the newest other version on the right; with one version alone, the last two releases.
-    "" for a side that nothing is left for.
+    By default the version that answers now is on the left and the newest other version on the right; if there is only one
+    version, the last two releases. A side is "" if nothing is left for it.
     """
     if a and b:
         return a, b
@@ -152,7 +152,7 @@ def chosen(model: Model, a: str, b: str) -> tuple[str, str]:
 
 
 def choices(model: Model, *keys: str) -> dict[str, list[Choice]]:
-    """Return the choices under the headings of a select: the newest, and those of `keys`."""
+    """Return the choices under the headings of a select: the newest ones, and the ones that `keys` name."""
     found = {
         "Versions": [Choice(f"v{row.number}", row.label) for row in versions(model)[:CHOICES]],
         "Releases": [
@@ -265,6 +265,6 @@ def _last_day(side: Side, end: float) -> list[Span]:
 
 
 def _golden_pairs(a: Iterable[dict[str, Any]], b: Iterable[dict[str, Any]]) -> list[GoldenPair]:
-    """Return the results of golden requests by name; one version of a release that failed counts for all."""
+    """Return the results of golden requests by name; if one version of a release failed a request, that result counts."""
     one, other = ({row["name"]: row for row in sorted(rows, key=lambda row: not row["passed"])} for rows in (a, b))
     return [GoldenPair(name, one.get(name), other.get(name)) for name in {**one, **other}]

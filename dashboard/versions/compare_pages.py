@@ -14,7 +14,7 @@ from dashboard.web.pages import respond
 
 @get("models/<str:name>/compare", Right.VIEW)
 def model_compare(request: HttpRequest, name: str) -> HttpResponse:
-    """?a= and ?b= name the two sides, such as v1 and r7; each has a useful default."""
+    """Show the comparison. ?a= and ?b=: the two sides, such as v1 and r7; each has a useful default."""
     head = model_context(name, "versions")
     model = head["model"]
     a, b = chosen(model, request.GET.get("a", ""), request.GET.get("b", ""))

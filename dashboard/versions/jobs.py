@@ -1,4 +1,4 @@
-"""Archiving and restoring as kinds of job; params {"version": id}."""
+"""The kinds of job that archive and restore a version; their params are {"version": id}."""
 
 from dashboard.jobs.kinds import Kind
 from dashboard.versions.moves import archive_run, move_abandoned, restore_run

@@ -1,7 +1,7 @@
 """Moves versions into the archive and back, by a job, because a move between two disks takes minutes.
 
-While its files are on their way a version's row says `moving`, so that nobody makes it live or moves it again. A job that is
-broken off leaves the files whole where they were, and the row says where that is; `catalog.version_states` draws it.
+While its files are being moved, a version's row is `moving`, so that nobody makes the version live or moves it again. A job
+that is interrupted leaves the files complete where they were, and the row says where that is; see `catalog.version_states`.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ from repository.files.storage import Manifest
 
 @repository_errors()
 def version_archive(*, version: Version, actor: Actor) -> Job:
-    """Archive a version: its files move from the repository to the archive folder. Conflict where it is needed
+    """Archive a version: its files move from the repository to the archive folder. Conflict: something needs the version
     (releases.selectors.protected_versions)."""
     require(actor, Right.OPERATE)
     repository = managed_repository()
@@ -50,7 +50,7 @@ def version_archive(*, version: Version, actor: Actor) -> Job:
 
 @repository_errors()
 def version_restore(*, version: Version, actor: Actor) -> Job:
-    """Restore an archived version. Conflict where that alone would make it live."""
+    """Restore an archived version. Conflict: that alone would make it live."""
     require(actor, Right.OPERATE)
     with transaction.atomic():
         model = Model.locked(version.model_id)
@@ -63,7 +63,7 @@ def version_restore(*, version: Version, actor: Actor) -> Job:
 
 
 def archive_run(context: JobContext) -> dict[str, Any]:
-    """The job `archive`, params {"version": id}."""
+    """Run the job `archive`, whose params are {"version": id}."""
     version = _version(context)
     if version.state != VersionState.ARCHIVED:
         with _on_its_way(version) as repository:
@@ -72,7 +72,7 @@ def archive_run(context: JobContext) -> dict[str, Any]:
 
 
 def restore_run(context: JobContext) -> dict[str, Any]:
-    """The job `restore`, params {"version": id}."""
+    """Run the job `restore`, whose params are {"version": id}."""
     version = _version(context)
     if version.state != VersionState.PUBLISHED:
         with _on_its_way(version) as repository:
@@ -81,7 +81,7 @@ def restore_run(context: JobContext) -> dict[str, Any]:
 
 
 def move_abandoned(job: Job) -> None:
-    """Set the row to where the files are, after the job was ended while no worker ran it."""
+    """Set the version's state by the place of its files, after the job was ended while no worker ran it."""
     for version in Version.objects.filter(pk=job.params["version"]):
         _set_state_by_files(version)
 
@@ -100,7 +100,7 @@ def _restore(version: Version, repository: ModelRepository, context: JobContext)
     progress = JobProgress(context)
     place: dict[str, Any] = {"name": version.model.name, "version": version.number}
     archived = repository.archived_version_dir(**place)
-    # This is read first: once the files are in place, no long work that could be cancelled may follow.
+    # The manifest is read first: once the files are in place, no long work that could be cancelled may follow.
     manifest = _hashed(archived if archived.is_dir() else repository.version_dir(**place), progress)
     publish.restore_version(repository, **place, progress=progress)
     try:
@@ -145,7 +145,7 @@ def _begun(job: Job, version: Version, at_once: Work | None) -> Job:
 
 @contextlib.contextmanager
 def _on_its_way(version: Version) -> Iterator[ModelRepository]:
-    """Set the row to where the files are, where the block raises."""
+    """Set the version's state by the place of its files if the block raises."""
     if version.state != VersionState.MOVING:
         raise Conflict(f"version {version.number} of '{version.model.name}' is not being moved any more")
     with undone_by(lambda error: _set_state_by_files(version)), repository_errors():
@@ -153,7 +153,7 @@ def _on_its_way(version: Version) -> Iterator[ModelRepository]:
 
 
 def _set_state_by_files(version: Version) -> None:
-    """Set the row of a move that was broken off to where its files are; a move that has ended stays as it is."""
+    """Set the state of a version whose move was interrupted by the place of its files; if the move has ended, do nothing."""
     there = managed_repository().has_version(version.model.name, version.number)
     with contextlib.suppress(WrongState), transaction.atomic():
         model = Model.locked(version.model_id)
@@ -197,7 +197,7 @@ def _refuse_protected(model: Model, version: Version) -> None:
 
 
 def _refuse_live(model: Model, version: Version) -> None:
-    """Raise Conflict where restoring the version would add it to those that the newest release serves."""
+    """Raise Conflict if restoring the version would add it to the versions that the newest release serves."""
     newest = newest_release(model)
     there = [*model.published_numbers(), version.number]
     if newest is not None and newest.versions and version.number in newest.document.versions(there):

@@ -31,7 +31,7 @@ from dashboard.versions.retention import expendable_versions, retention_set, rul
 from dashboard.web.addresses import get, get_and_post, post
 from dashboard.web.pages import SELECTABLE, act, page_of, respond, whole_number
 
-UNDER_WAY = 20  # jobs of the model, above its versions
+UNDER_WAY = 20  # the most jobs of the model that are shown above its versions
 
 
 @get("models/<str:name>/versions", Right.VIEW)
@@ -42,7 +42,7 @@ def model_versions(request: HttpRequest, name: str) -> HttpResponse:
 def _versions(
     request: HttpRequest, name: str, typed: Mapping[str, object] | None = None, status: int = 200
 ) -> HttpResponse:
-    """typed: the fields of a form that was refused, and the reason."""
+    """Show the versions. typed: the fields of a form that was refused, and the reason."""
     head = model_context(name, "versions")
     model, newest = head["model"], newest_release(head["model"])
     states = {state.version: state for state in model_states(model_name=name)}
@@ -69,7 +69,7 @@ def _versions(
 
 
 def _names_of(aliases: Mapping[str, int]) -> dict[int, list[str]]:
-    """Return the names of each version."""
+    """Return the aliases of each version."""
     names: dict[int, list[str]] = defaultdict(list)
     for alias, number in sorted(aliases.items()):
         names[number].append(alias)
@@ -78,7 +78,7 @@ def _names_of(aliases: Mapping[str, int]) -> dict[int, list[str]]:
 
 @get("models/<str:name>/versions/<int:number>/model-archive", Right.VIEW)
 def model_archive(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """Show what the archive of a version holds; ?file=NAME for one of its texts in place of the handler."""
+    """Show the contents of a version's archive; ?file=NAME shows one of its texts in place of the handler."""
     head = model_context(name, "versions")
     version = select.version_get(head["model"], number)
     context = {**head, "version": version, "archive": archive_of(version, request.GET.get("file", ""))}
@@ -86,7 +86,7 @@ def model_archive(request: HttpRequest, name: str, number: int) -> HttpResponse:
 
 
 class Typed(NamedTuple):
-    """A setting of a version in its form. typed: the text of its field. wrong: why that is not valid."""
+    """A setting of a version in its form. typed: the text of its field. wrong: why that text is not valid, or ""."""
 
     name: str
     label: str
@@ -121,7 +121,7 @@ def _settings_save(request: HttpRequest, name: str, number: int) -> HttpResponse
 
 
 def _settings(request: HttpRequest, name: str, number: int, error: DashboardError | None = None) -> HttpResponse:
-    """error: why the form was refused; its fields keep what was typed."""
+    """Show the settings of a version. error: why the form was refused; its fields keep the typed text."""
     head = model_context(name, "versions")
     version, newest = select.version_get(head["model"], number), newest_release(head["model"])
     problems = {one.field: one.message for one in error.problems} if isinstance(error, Invalid) else {}
@@ -165,7 +165,7 @@ def version_make_live(request: HttpRequest, name: str, number: int) -> HttpRespo
 
 @post("models/<str:name>/aliases", Right.OPERATE)
 def model_aliases(request: HttpRequest, name: str) -> HttpResponse:
-    """Give versions the names of a form: `alias` and `number` of each row; a row without one of them goes."""
+    """Set the aliases of versions from a form with `alias` and `number` in each row; a row without one of them is removed."""
     model, base = select.model_get(name), base_release(request)
     rows = list(zip(request.POST.getlist("alias"), request.POST.getlist("number"), strict=False))
     kept: dict[str, object] = {"aliases": rows}
@@ -184,7 +184,7 @@ def model_aliases(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _names_typed(model: Model, rows: list[tuple[str, str]]) -> dict[str, int]:
-    """Return the names of a form's rows. Invalid: a name is given twice, or a new one has no version."""
+    """Return the aliases in a form's rows. Invalid: an alias is given twice, or a new one has no version."""
     newest, names = newest_release(model), {}
     for alias, typed in ((alias.strip(), typed) for alias, typed in rows):
         number = whole_number(typed)

@@ -1,4 +1,4 @@
-"""Previews making a version live: the changes for clients, and which configuration fits it."""
+"""Previews making a version live: the changes for clients, and the configuration that fits it."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -20,7 +20,7 @@ from repository.config.lines import unified
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One configuration for making a version live. problems: its mistakes. effect: how a server takes it."""
+    """One configuration for making a version live. problems: its mistakes. effect: how a server would apply it."""
 
     document: Document
     diff: str  # unified, against the present text
@@ -36,11 +36,11 @@ class Choice:
 class Promotion:
     """The changes of making a version live.
 
-    answers: whether it answers already where a request names no version. clients: what changes for them; None where it does, or
-    nothing answers. present: with the configuration of now.
-    fitting: with the one that the version served with last, else the one proposed for its file; None where that is no other.
-    examples: those that do not fit it any more, with why. callers: the ensembles that call the model, with what fails in them.
-    refusal: why no version can be made live now, a clause; "" where one can.
+    answers: whether the version already answers requests that name no version. clients: the changes for clients; None if the
+    version already answers, or none does. present: the choice with the present configuration. fitting: the choice with the
+    configuration that the version served with last, else the one proposed for its file; None if that is the present one.
+    examples: the examples that would not fit any more, with the reasons. callers: the ensembles that call the model, with their
+    faults. refusal: a clause that says why no version can be made live now; "" if one can.
     """
 
     version: Version
@@ -59,7 +59,7 @@ class Promotion:
 
     @property
     def refused(self) -> list[str]:
-        """Why requests that are answered now would be refused, as clauses; [] where they are not."""
+        """The reasons why requests that are answered now would be refused, as clauses; [] if none would be."""
         return self.clients.refused if self.clients is not None else []
 
     @property
@@ -69,7 +69,7 @@ class Promotion:
 
     @property
     def possible(self) -> bool:
-        """Whether there is a configuration that can serve the version."""
+        """True if there is a configuration that can serve the version."""
         return not self.refusal and (self.present.valid or (self.fitting is not None and self.fitting.valid))
 
 
@@ -91,7 +91,7 @@ def promotion(version: Version) -> Promotion:
 
 
 def _choice(version: Version, now: Document, document: Document) -> Choice:
-    if not document.mistake:  # a text from before a rule has that among its problems
+    if not document.mistake:  # a mistake is reported among the problems of the text
         named = document.with_aliases(now.aliases).without_traffic()
         document = named.live([version.number], version.model.published_numbers())
     preview = config_preview(model_name=version.model.name, document=document)

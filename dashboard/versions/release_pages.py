@@ -28,7 +28,7 @@ from dashboard.web.addresses import get
 from dashboard.web.pages import page_of, respond
 from repository.config.lines import unified
 
-SHOWN_ROLLOUTS = 5  # earlier ones; a page of their own lists all
+SHOWN_ROLLOUTS = 5  # the most earlier rollouts that are shown; another page lists all
 SHOWN_RELEASES = 20
 
 
@@ -78,7 +78,7 @@ def _standing(model: Model, newest: Release | None) -> dict[str, object]:
 
 
 def _shown_steps(life: ReleaseLife | None) -> list[Step]:
-    """Return the steps until the release serves, then []."""
+    """Return the steps of a release that is being checked or has failed; [] for others."""
     return steps_of(life) if life is not None and life.state in ("checking", "failed") else []
 
 

@@ -1,4 +1,4 @@
-"""Releases over REST: the list, one of them, what going back would change, going back, aliases, comparing."""
+"""Releases over REST: the list, one release, previewing and going back, aliases, comparing."""
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
@@ -22,7 +22,7 @@ class ReleaseList(Endpoint):
 
     @extend_schema(operation_id="models_releases_list", responses=serializers.ReleaseSerializer(many=True))
     def get(self, request: Request, name: str) -> Response:
-        """What the model was wanted to serve, and what servers told of it, newest first."""
+        """The releases of a model, with the reports of servers about them, newest first."""
         rows = releases(select.model_get(name)).defer("text", "returns_to__text")
         return self.page(rows, serializers.ReleaseSerializer, lives_of)
 
@@ -43,13 +43,13 @@ class ReleaseGoBack(Endpoint):
 
     @extend_schema(responses=serializers.GoingBackSerializer)
     def get(self, request: Request, name: str, number: int) -> Response:
-        """What going back to this release would change, and why it cannot work, where it cannot."""
+        """The changes of going back to this release, and the reasons if that is impossible."""
         model = select.model_get(name)
         return Response(serializers.GoingBackSerializer(going_back(model, release_get(model, number))).data)
 
     @fieldless(responses={201: serializers.ReleaseDetailSerializer})
     def post(self, request: Request, name: str, number: int) -> Response:
-        """Makes a release of what this one was: its versions and its configuration together."""
+        """Makes a release with the versions and the configuration of this one."""
         model = select.model_get(name)
         made = release_go_back(model=model, release=release_get(model, number), actor=self.actor)
         return _release(name, made.number, status=201)
@@ -61,7 +61,7 @@ class ModelGoBack(Endpoint):
 
     @fieldless(responses=ModelSummarySerializer)
     def post(self, request: Request, name: str) -> Response:
-        """Goes back to what served last and well before what is wanted now."""
+        """Goes back to the last release that served well before the wanted one."""
         release_go_back(model=select.model_get(name), actor=self.actor)
         return summary_response(name)
 
@@ -72,13 +72,13 @@ class Aliases(Endpoint):
 
     @extend_schema(responses=serializers.AliasesSerializer)
     def get(self, request: Request, name: str) -> Response:
-        """The names by which versions can be called in place of their numbers."""
+        """The aliases: names that requests can use in place of the numbers of versions."""
         return _aliases(name)
 
     @extend_schema(request=serializers.AliasesRequestSerializer, responses=serializers.AliasesSerializer)
     def put(self, request: Request, name: str) -> Response:
-        """Gives versions these names and no others, as a release. The versions that get a name are served, too. With
-        base_release, what others did to other names since stays, and a 409 says that somebody moved the same ones."""
+        """Gives versions these aliases and no others, in a new release. Versions that get an alias are served, too. With
+        base_release, later changes of other aliases stay, and the answer is 409 if somebody moved the same aliases."""
         given = data_of(request, serializers.AliasesRequestSerializer)
         aliases_set(model=select.model_get(name), actor=self.actor, **given)
         return _aliases(name)
@@ -96,7 +96,7 @@ class Compare(Endpoint):
         responses=serializers.ComparisonSerializer,
     )
     def get(self, request: Request, name: str) -> Response:
-        """Two versions or releases side by side: what differs, and how each of them served in the last 24 hours."""
+        """Two versions or releases side by side: their differences, and how each of them served in the last 24 hours."""
         model = select.model_get(name)
         found = comparison(model, request.query_params.get("a", ""), request.query_params.get("b", ""))
         return Response(serializers.ComparisonSerializer(found).data)

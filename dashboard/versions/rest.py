@@ -1,4 +1,4 @@
-"""Versions over REST: the list, one of them, make live, archive, restore."""
+"""Versions over REST: the list, one version, make live, archive, restore."""
 
 from functools import partial
 
@@ -59,12 +59,12 @@ class VersionSettings(Endpoint):
 
     @extend_schema(responses=serializers.VersionSettingsSerializer)
     def get(self, request: Request, name: str, number: int) -> Response:
-        """What a version is served with in place of what the model says, and what holds without that."""
+        """The settings of one version that replace the model's, and the values that apply without them."""
         return _settings(name, number)
 
     @extend_schema(request=serializers.VersionSettingsChangeSerializer, responses=serializers.VersionSettingsSerializer)
     def put(self, request: Request, name: str, number: int) -> Response:
-        """Changes settings of this version alone, as a release; null leaves one to the model, and what is left out stays."""
+        """Changes settings of this version alone, in a new release; null leaves a setting to the model, absent ones stay."""
         given = data_of(request, serializers.VersionSettingsChangeSerializer)
         version = select.version_get(select.model_get(name), number)
         base = given.pop("base_release")
@@ -78,7 +78,7 @@ class VersionMakeLive(Endpoint):
 
     @extend_schema(responses=serializers.PromotionSerializer)
     def get(self, request: Request, name: str, number: int) -> Response:
-        """What making this version live would change, for clients and of the configuration, and which one fits it."""
+        """The changes of making this version live, for clients and in the configuration, and the configuration that fits it."""
         found = promotion(select.version_get(select.model_get(name), number))
         return Response(serializers.PromotionSerializer(found).data)
 
@@ -103,7 +103,7 @@ class ModelArchive(Endpoint):
         responses=serializers.ModelArchiveSerializer,
     )
     def get(self, request: Request, name: str, number: int) -> Response:
-        """What the archive of a version holds: manifest, settings, files, and the handler's source up to 64 KiB."""
+        """The contents of a version's archive: manifest, settings, files, and the handler's source up to 64 KiB."""
         version = select.version_get(select.model_get(name), number)
         archive = archive_of(version, request.query_params.get("file", ""))
         return Response(serializers.ModelArchiveSerializer(archive).data)
@@ -115,8 +115,7 @@ class VersionArchive(Endpoint):
 
     @fieldless(responses=_MOVED)
     def post(self, request: Request, name: str, number: int) -> Response:
-        """Takes a version out of the repository that nothing needs; its files are kept. To another disk, a large version
-        goes as a job: 202."""
+        """Archives a version that nothing needs; its files are kept. A large version is moved to another disk by a job: 202."""
         job = version_archive(version=select.version_get(select.model_get(name), number), actor=self.actor)
         return after_job(job, lambda: _version(name, number))
 
@@ -127,7 +126,7 @@ class VersionRestore(Endpoint):
 
     @fieldless(responses=_MOVED)
     def post(self, request: Request, name: str, number: int) -> Response:
-        """Brings an archived version back. A large one comes as a job: 202."""
+        """Restores an archived version. A large version is restored by a job: 202."""
         job = version_restore(version=select.version_get(select.model_get(name), number), actor=self.actor)
         return after_job(job, lambda: _version(name, number))
 
@@ -138,7 +137,7 @@ class ModelRetention(Endpoint):
 
     @extend_schema(responses=serializers.RetentionSerializer)
     def get(self, request: Request, name: str) -> Response:
-        """Which versions stay in the repository by themselves; {} for all of them."""
+        """The rule for the versions that stay in the repository; {} if all of them stay."""
         return Response(select.model_get(name).retention)
 
     @extend_schema(request=serializers.RetentionSerializer, responses=serializers.RetentionSerializer)

@@ -1,7 +1,7 @@
 """Retention: archives versions that a model no longer needs, by the model's own rule.
 
 A version stays while it is among the newest `count`, or was published in the last `days`; without a rule, all stay.
-Whatever the rule says, a version stays that serves, is wanted, has an alias, is the way back, or is younger than RECENT.
+Independent of the rule, a version stays if it serves, is wanted, has an alias, is the way back, or is younger than RECENT.
 """
 
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ from dashboard.versions.moves import version_archive
 
 RECENT = timedelta(hours=24)
 MAX_COUNT, MAX_DAYS = 10_000, 36_500
-AT_A_TIME = 20  # versions that are archived in one run
+AT_A_TIME = 20  # the most versions that are archived in one run
 
 
 def retention_set(*, model: Model, actor: Actor, count: int | None = None, days: int | None = None) -> Model:

@@ -73,7 +73,7 @@ class NoteSerializer(serializers.Serializer[Any]):
 
 
 class MakeLiveSerializer(serializers.Serializer[Any]):
-    """text: the configuration to serve it with, by default the present one."""
+    """text: the configuration with which the version is served, by default the present one."""
 
     load = serializers.BooleanField(default=True)
     text = serializers.CharField(required=False, trim_whitespace=False)

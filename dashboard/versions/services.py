@@ -23,12 +23,12 @@ from repository.config.release import DEFAULT_ALIAS, aliases_problem
 
 @repository_errors()
 def release_promote(*, version: Version, actor: Actor, document: Document | None = None, load: bool = True) -> Release:
-    """Make a release in which this version answers, with the present configuration or another; beside it, versions with a name
-    are served, and no others.
+    """Make a release in which this version answers, with the present configuration or another. Only this version and versions
+    with an alias are served.
 
-    document: what to serve it with, such as `fitting_document` offers; its version policy is seen to, and names stay where they
-    are. load: ask the servers for the model, too. Conflict: the version is not published, or the file was changed by hand.
-    Invalid: a server would refuse the text with the version's file. Forbidden: the actor lacks a right that it takes.
+    document: the configuration, such as that of `fitting_document`; its version policy is replaced, and aliases stay as they
+    are. load: whether the model is loaded, too. Conflict: the version is not published, or the file was changed by hand.
+    Invalid: a server would refuse the text with the version's file. Forbidden: the actor lacks a right that the text needs.
     """
     require(actor, Right.OPERATE)
     with transaction.atomic():
@@ -58,7 +58,7 @@ def release_promote(*, version: Version, actor: Actor, document: Document | None
 
 
 def _refuse_misfit(version: Version, document: Document, *, chosen: bool) -> None:
-    """Raise Invalid where a server would refuse it with the version's file. `chosen`: it was given with the version."""
+    """Raise Invalid if a server would refuse the document with the version's file. chosen: whether the caller gave it."""
     try:
         document_check(model=version.model, document=document)
     except Invalid as error:
@@ -71,10 +71,10 @@ def _refuse_misfit(version: Version, document: Document, *, chosen: bool) -> Non
 
 @repository_errors()
 def release_go_back(*, model: Model, actor: Actor, release: Release | None = None) -> Release:
-    """Make a release with the versions and the configuration of an earlier one. The model is loaded by it.
+    """Make a release with the versions and the configuration of an earlier one, and load the model.
 
-    release: by default the way back. Conflict: there is none, or going back there cannot work (`going_back` says so before), or
-    the file was changed by hand. Forbidden: the actor lacks a right that it takes.
+    release: by default the way back. Conflict: there is none, going back is impossible (`going_back` previews that), or the
+    file was changed by hand. Forbidden: the actor lacks a right that the text needs.
     """
     require(actor, Right.OPERATE)
     with transaction.atomic():
@@ -102,12 +102,12 @@ def release_go_back(*, model: Model, actor: Actor, release: Release | None = Non
 
 @repository_errors()
 def aliases_set(*, model: Model, aliases: Mapping[str, int], actor: Actor, base_release: int | None = None) -> Release:
-    """Make a release in which the versions have these names and no others; the newest one where they have them already.
+    """Make a release in which the versions have these aliases and no others; return the newest one if they already have them.
 
-    The versions that get a name are served, too. `default` answers where a request names no version; where it is not given,
-    what answers such requests now goes on to do so. base_release: the number of the release whose names the person saw; what
-    others did to other names since then stays. Invalid: a name cannot be one, or there is no such published version.
-    NamesMoved: somebody did something else to the same names since.
+    Versions that get an alias are served, too. The version of the alias `default` answers requests that name no version; if the
+    alias is not given, the version that answers them now goes on to do so. base_release: the number of the release whose
+    aliases the person saw; later changes of other aliases stay. Invalid: an alias is not valid, or there is no such published
+    version. NamesMoved: somebody has changed the same aliases since.
     """
     require(actor, Right.OPERATE)
     if wrong := aliases_problem({**aliases}, ModelConfig()):
@@ -144,7 +144,7 @@ def aliases_set(*, model: Model, aliases: Mapping[str, int], actor: Actor, base_
 
 
 def _with_theirs(newest: Release, base: Mapping[str, int], asked: Mapping[str, int]) -> dict[str, int]:
-    """Return the wanted names, with the changes that others made since `base` to the rest."""
+    """Return the wanted aliases, with the changes that others have made to other aliases since `base`."""
     theirs, merged, both = newest.aliases, dict(newest.aliases), []
     for name in sorted({*base, *asked}):
         wanted = asked.get(name)
@@ -164,7 +164,7 @@ def _with_theirs(newest: Release, base: Mapping[str, int], asked: Mapping[str, i
 
 
 def _with_default(newest: Release, versions: list[int], aliases: dict[str, int]) -> dict[str, int]:
-    """Return the aliases with a `default` where another version would begin to answer without one."""
+    """Return the aliases, with a `default` if another version would begin to answer without it."""
     if DEFAULT_ALIAS in aliases or not newest.versions:
         return aliases
     answers = newest.aliases.get(DEFAULT_ALIAS, max(newest.versions))

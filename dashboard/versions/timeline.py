@@ -1,7 +1,7 @@
 """The timeline of a model as a picture: a row for each version, a bar for each span in which a release served it.
 
-A bar is as high as the version's share of the requests that name none. The releases of one rollout are one bar with its steps
-inside, and a sentence that tells them in words.
+A bar is as high as the version's share of the requests that name no version. The releases of one rollout are one bar with its
+steps inside, and a sentence that lists them.
 """
 
 from collections import defaultdict
@@ -28,7 +28,7 @@ RANGES = {
     "30d": timedelta(days=30),
     "1y": timedelta(days=365),
 }
-_BARS = 500  # spans, the newest ones: more than a picture can show
+_BARS = 500  # the most spans that are read, the newest ones: more than a picture can show
 _NARROWEST = 0.25  # per cent of the width, so that a short span can be seen and clicked
 _TICKS = 4
 _HEIGHT = 20  # of a row in pixels; a share of 0 is still a line
@@ -36,7 +36,7 @@ _LOWEST = 2
 
 
 class _Span(NamedTuple):
-    """A span with the fields of its release that are drawn. rollout: its name, None for none."""
+    """A span with the fields of its release that are drawn. rollout: the name of its rollout, or None."""
 
     began: datetime
     ended: datetime | None
@@ -66,9 +66,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A span in which one release served a version, or all releases of one rollout did. release: the last of them. rollout:
-    the name of that rollout, "" for none. address: of its page. x, width: per cent of the picture's width. parts: the oldest
-    first."""
+    """A span in which one release, or all releases of one rollout, served a version. release: the last of them. rollout: the
+    name of the rollout, "" for none. address: the address of its page. x, width: per cent of the picture's width. parts: the
+    oldest first."""
 
     release: int
     rollout: str
@@ -128,7 +128,7 @@ class TimelineRow:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """rows: by version, the highest first; other servers after them. since, until: the range of the picture. shared: whether a
+    """rows: the versions, the highest first, and then other servers. since, until: the range of the picture. shared: whether a
     version had less than all requests, so that the page explains the heights."""
 
     since: datetime
@@ -141,7 +141,7 @@ class Timeline:
 def timeline(model: Model, wanted: str = "", now: datetime | None = None) -> tuple[Timeline, str]:
     """Return the timeline of a model on the bundled server in a range of time, and the name of that range.
 
-    wanted: a name of RANGES; by any other the shortest range that holds what happened in the last month.
+    wanted: a name in RANGES; any other text means the shortest range that holds the changes of the last month.
     """
     until = now or timezone.now()
     name = wanted if wanted in RANGES else _fitting(model, until)
@@ -160,7 +160,7 @@ def timeline(model: Model, wanted: str = "", now: datetime | None = None) -> tup
 
 
 def _shares(span: _Span) -> dict[str, float]:
-    """Return per cent of the requests without a version, by arm; versions that are only loaded have 0."""
+    """Return each arm's share of the requests that name no version, in per cent; versions that are only loaded have 0."""
     if span.traffic:
         return {**{str(number): 0.0 for number in span.versions}, **span.traffic}
     answers = default_version(span.versions, span.aliases)
@@ -177,7 +177,7 @@ def _bar(pages: tuple[str, str], span: _Span, share: float, since: datetime, unt
 
 
 def _add(bars: list[Bar], bar: Bar) -> None:
-    """Append a bar, or join it to the last one where both are steps of one rollout."""
+    """Append a bar, or join it to the last one if both are steps of one rollout."""
     last = bars[-1] if bars else None
     if last is None or not bar.rollout or last.rollout != bar.rollout:
         bars.append(bar)
