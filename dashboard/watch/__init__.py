@@ -1,5 +1,5 @@
-"""The parts of `manage.py watch`, the one process that acts by itself. It imports every room but `supervisor`; only the
-command calls it.
+"""The parts of `manage.py watch`, the one process that acts without being asked. The room imports every room except
+`supervisor`; only the command calls it.
 
 plan              compares desired with actual state, and plans loads and unloads (no I/O)
 missing_versions  versions that should be served and whose folders somebody moved

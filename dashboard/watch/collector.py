@@ -16,13 +16,13 @@ logger = logging.getLogger(__name__)
 
 
 class Collector:
-    """Stores, for ever, the feed of a reader. The reconciler has the same reader, which knows the server's process."""
+    """Stores the feed of a reader without end. The reconciler has the same reader, which knows the server's process."""
 
     def __init__(self, client: AsyncServerClient, reader: FeedReader) -> None:
         self._client = client
         self._reader = reader
         self._at = 0
-        self._gpus: list[str] | None = None  # those that were recorded
+        self._gpus: list[str] | None = None  # the GPUs that were recorded
         self._instance = ""  # the process whose version was recorded
         self._trouble: str | None = None  # the recorded reason why its feed is not understood
 
@@ -37,7 +37,7 @@ class Collector:
                     logger.debug("%s", tick.message)
 
     async def _not_understood(self, trouble: str) -> None:
-        """Record once why a server's feed is not understood; "" where it is understood again.
+        """Record once why a server's feed is not understood; "" if it is understood again.
 
         The reason may differ from event to event: the first is kept.
         """

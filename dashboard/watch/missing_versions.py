@@ -1,6 +1,6 @@
 """Finds versions that should be served and are not, although the model is loaded: somebody moved their folders.
 
-Where a folder is missing, a person is told; where it is there, or there again, the model is loaded again.
+If a folder is missing, a person is told. If it is there, or there again, the model is loaded again.
 """
 
 from collections.abc import Iterable
@@ -17,14 +17,14 @@ from repository.core.errors import RepositoryError
 
 @dataclass(frozen=True, slots=True)
 class MissingVersions:
-    """The missing versions of a model. loadable: all their folders are there. error: one sentence."""
+    """The missing versions of a model. loadable: whether all their folders are there. error: one sentence."""
 
     loadable: bool
     error: str
 
 
 def missing_versions(wanted: Iterable[DesiredModel], statuses: Iterable[VersionStatus]) -> dict[str, MissingVersions]:
-    """Return by name the models that serve some of their wanted versions and not all.
+    """Return, by name, the models that serve some but not all of their wanted versions.
 
     statuses: the server's report. Models whose present generation is not applied yet are left out.
     """

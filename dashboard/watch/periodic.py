@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PeriodicTask:
-    """One kind of work. name: completes "could not". seconds: between two runs. work: returns its result, for the log."""
+    """One task. name: completes the phrase "could not". seconds: the pause between two runs. work: returns a result to log."""
 
     name: str
     seconds: float
@@ -70,7 +70,7 @@ def _work(task: PeriodicTask) -> object:
 
 
 async def run_periodically(task: PeriodicTask) -> None:
-    """Run a task for ever. A failure is logged, and the next run comes all the same; a repeated message is logged once."""
+    """Run a task without end. A failure is logged, and the next run is not affected; a repeated message is logged once."""
     said: object = None
     while True:
         try:

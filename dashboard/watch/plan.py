@@ -7,7 +7,7 @@ from dashboard.shared.choices import ModelStatus
 
 # Seconds until the next attempt, by the number of failed ones in a row.
 RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-# The same for a model during whose load the server ended; after the last one the model waits for a person.
+# The same if the server ended while it loaded the model; after the last attempt the model waits for a person.
 CRASH_RETRY_S = (0.0, 2.0, 10.0)
 
 
@@ -24,7 +24,7 @@ class DesiredModel:
 
 @dataclass(slots=True)
 class Attempts:
-    """The failed loads and unloads of one model. A new generation, by which a person did something, resets them.
+    """The failed loads and unloads of one model. A new generation resets them, because it means that a person did something.
 
     A load or unload of an older generation that fails after that does not count: the new one has not been tried yet.
     """
@@ -43,7 +43,7 @@ class Attempts:
             self.good_failures, self.good_next_at = 0, 0.0
 
     def good_failed(self, generation: int, now: float, *, crashed: bool = False) -> None:
-        """Count that the last good release was not loaded either; one that ends the server is not tried a third time."""
+        """Count a failed load of the last good release; a release that ended the server is not tried a third time."""
         if generation != self.generation:
             return
         self.good_next_at = now + RETRY_S[min(self.good_failures + 3, len(RETRY_S) - 1)]
@@ -91,8 +91,8 @@ def make_plan(
     """Return the loads and unloads that are due now.
 
     states: for each model the states of its versions on the server. busy: models with a call under way. now: monotonic
-    seconds. again: loaded models of which a version is missing (watch.missing_versions). long: those of `busy` whose call has
-    taken so long that it may hang: other loads no longer wait for it.
+    seconds. again: loaded models of which a version is missing (watch.missing_versions). long: the models in `busy` whose call
+    has taken so long that it may hang: other loads no longer wait for it.
     """
     due = [one for one in wanted if _differs(one, states.get(one.name, set())) or (one.loaded and one.name in again)]
     ready = [one for one in due if one.name not in busy and attempts[one.name].next_at <= now]
@@ -123,7 +123,7 @@ def _failing(attempts: Attempts) -> bool:
 def _one_suspect_alone(
     load: list[DesiredModel], attempts: Mapping[str, Attempts], busy: Collection[str]
 ) -> list[DesiredModel]:
-    """Put models during whose load the server ended last, one at a time, to find the model that ends it."""
+    """Return the loads to begin: models whose loads ended the server come last, one at a time, to find the cause."""
     innocent = [one for one in load if not attempts[one.name].crashes]
     suspects = sorted((one for one in load if attempts[one.name].crashes), key=lambda one: attempts[one.name].crashes)
     if innocent or busy:

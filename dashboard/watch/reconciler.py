@@ -43,7 +43,7 @@ INDEX_INTERVAL_S = 1.0
 SEEN_INTERVAL_S = 5.0
 CONCURRENT_LOADS = 4
 LONG_S = 30.0  # a load that takes longer may hang, so that others no longer wait for it
-BREAK_OFF_S = 5.0  # a load that is no longer wanted is cancelled after so long
+BREAK_OFF_S = 5.0  # a load that is no longer wanted is cancelled after this time
 
 _ENDED = "The inference server ended while it loaded this release."
 _REPLACED = "Another release was wanted before it was ready, so its load was broken off after {:.0f} s."
@@ -52,7 +52,7 @@ _HELD = (
     "Load it once more to try, or set slipway.isolation to process in its configuration."
 )
 
-# Stock Triton sends no condition. By the reason that it gives for an unloaded version (model_lifecycle.cc):
+# Stock Triton sends no condition, so it is derived from the reason of an unloaded version (model_lifecycle.cc).
 _CONDITIONS_BY_REASON = {"unloaded": Condition.UNLOADED}
 
 
@@ -62,7 +62,7 @@ class _Facts(TypedDict):
 
 
 class _Begun(NamedTuple):
-    """A load under way. release: the wanted one, None for a model without releases. at: its start, monotonic seconds."""
+    """A load under way. release: the wanted release, None for a model without releases. at: its start, monotonic seconds."""
 
     generation: int
     release: Release | None
@@ -93,7 +93,7 @@ class Reconciler:
         self._missing: dict[str, MissingVersions] = {}  # as of the last step
         self._reloading: set[str] = set()  # models that are being loaded for their missing versions
         self._index_at = self._seen_at = 0.0
-        self._wake = asyncio.Event()  # set when a call ends, for a step at once
+        self._wake = asyncio.Event()  # set when a call ends, so that the next step begins immediately
 
     async def run(self) -> None:
         try:
@@ -272,7 +272,7 @@ class Reconciler:
             if not one.loaded or await sync_to_async(needs_another_load)(model_id=one.id, loading=begun.release):
                 self._broken_off[one.name] = now
                 logger.warning("model %s: breaking off the load of what is not wanted any more", one.name)
-                with suppress(DashboardError):  # another make of server cannot
+                with suppress(DashboardError):  # a server of another make cannot do this
                     await self._client.break_off_load(one.name)
 
     @asynccontextmanager
@@ -295,7 +295,7 @@ class Reconciler:
             give_back()
 
     async def _load(self, one: DesiredModel, *, reload: bool) -> None:
-        """Load the wanted release; where no version serves and the wanted one fails or never passed, load the last good one."""
+        """Load the wanted release; if no version serves and the wanted one fails or never passed, load the last good one."""
         async with self._slot():
             began = time.monotonic()
             plan = await self._plan(one, serves=reload)
@@ -303,10 +303,10 @@ class Reconciler:
                 return
             try:
                 if plan.good_first and await self._load_good(one, plan):
-                    return  # the wanted one comes in the next step, beside it
+                    return  # the wanted release is loaded in the next step, while this one serves
                 await self._load_wanted(one, plan, reload=reload)
             except Unreachable as error:
-                # Whether it died of this model or of something else, we cannot know; see plan.CRASH_RETRY_S.
+                # It is unknown whether the server ended because of this model; see plan.CRASH_RETRY_S.
                 if error.midway:
                     await self._crashed(one)
             except DashboardError as error:
@@ -345,12 +345,13 @@ class Reconciler:
             )
         else:
             await sync_to_async(folder_renew)(model_id=one.id, server=self.server)
-        ours = self.server.bundled or bool(self._feed.instance)  # another make has no live feed, nor golden requests
+        # a server of another make has no live feed, nor golden requests
+        ours = self.server.bundled or bool(self._feed.instance)
         golden = await sync_to_async(_golden)(one.id) if ours and (reload or not plan.passed) else ""
         await self._bring(one, plan.wanted, plan.override, golden)
 
     async def _load_good(self, one: DesiredModel, plan: LoadPlan, error: str = "") -> bool:
-        """Load the last good release; return whether one serves now. error: why the wanted one does not."""
+        """Load the last good release; return whether one serves now. error: why the wanted release does not serve."""
         for release in plan.good:
             override = override_of(release)
             if not override:
@@ -371,7 +372,7 @@ class Reconciler:
         return False
 
     async def _bring(self, one: DesiredModel, release: Release, override: str, golden: str = "") -> None:
-        """Have the server load a release, and record its answer. The errors are those of AsyncServerClient.load."""
+        """Ask the server to load a release, and record its answer. It raises the errors of AsyncServerClient.load."""
         facts = _Facts(release=release, server=self.server)
         before = None
         try:
@@ -381,7 +382,7 @@ class Reconciler:
             again = self._attempts[one.name].failures > 0
             before = await sync_to_async(life.began)(**facts, again=again)
         except Error as error:
-            if override:  # nobody would know to take it back
+            if override:  # without the record nobody would know that the override must go
                 raise
             logger.error("model %s: loading it although that cannot be recorded (%s)", one.name, error)
         began = time.monotonic()
@@ -390,7 +391,7 @@ class Reconciler:
         except Unreachable as error:
             if error.midway and self._attempts[one.name].crashes:
                 await sync_to_async(life.failed)(**facts, error=_ENDED)
-            else:  # the first time it may have been anything
+            else:  # the first time, something else may have ended the server
                 await sync_to_async(life.not_begun)(**facts, before=before)
             raise
         except DashboardError as error:
@@ -406,13 +407,11 @@ class Reconciler:
             # The server read a newer release that was written meanwhile, so its answer says nothing about this one.
             await sync_to_async(life.not_begun)(**facts, before=before)
             return
-        # Where nothing had changed the server took no steps, so those of the last check stay.
+        # If nothing had changed, the server took no steps, so the steps of the last check stay.
         steps = answer.get("steps") or (before.steps if before is not None else [])
         await self._keep_outcomes(release, answer.get("steps") or [])
         await sync_to_async(life.passed)(**facts, steps=steps)
-        self._statuses = (
-            None  # what serves is to be recorded anew, also where the server does not say of which release it is
-        )
+        self._statuses = None  # the serving release is recorded again, even if the server does not report its number
 
     async def _keep_outcomes(self, release: Release, steps: list[CheckStep]) -> None:
         if self.server.bundled and any(step.get("checks") for step in steps):
@@ -445,7 +444,7 @@ class Reconciler:
         attempts = self._attempts[one.name]
         attempts.failures = attempts.crashes = 0
         attempts.next_at = 0.0
-        # That a model is only loaded again is no event; see `_returned`.
+        # If a model is only loaded again, that is no event; see `_returned`.
         news = one.generation != one.applied_generation
         took = f" in {seconds:.1f} s" if seconds >= 0.1 else ""
         await sync_to_async(server_state.model_sync_succeeded)(
@@ -472,7 +471,7 @@ class Reconciler:
 
 
 def _golden(model_id: int) -> str:
-    """Return a model's golden requests as JSON for a load; "" without any."""
+    """Return a model's golden requests as JSON for a load; "" if there are none."""
     model = Model.objects.filter(pk=model_id).first()
     checks = golden_checks(model) if model is not None else []
     return json.dumps(checks) if checks else ""

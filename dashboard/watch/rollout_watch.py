@@ -19,12 +19,12 @@ from dashboard.shared.exceptions import DashboardError
 logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-QUIET_LOOKED_AT = 30  # at most, of rollouts without news at each look; hundreds take turns
+QUIET_LOOKED_AT = 30  # the most rollouts without news that are looked at in each round; hundreds take turns
 MISMATCHES_S = 5.0
 
 
 class RolloutWatch:
-    """Looks, for ever, at every rollout that is not over. feed: has the server's last report of each."""
+    """Looks without end at every rollout that is not over. feed: the reader with the server's last report of each."""
 
     def __init__(self, client: AsyncServerClient, feed: FeedReader) -> None:
         self._client = client
@@ -35,7 +35,7 @@ class RolloutWatch:
         self._forgotten: dict[tuple[str, str], datetime] = {}  # time up to which that process forgot mismatches
         self._mismatches_at = 0.0
         self._looks = 0
-        self._failed: dict[str, str] = {}  # rollouts that raised, with the error that was logged
+        self._failed: dict[str, str] = {}  # rollouts whose look failed, with the error that was logged
 
     async def run(self) -> None:
         while True:
@@ -65,9 +65,9 @@ class RolloutWatch:
                 if fetch:
                     await self._fetch_mismatches(rollout)
                 self._failed.pop(rollout.name, None)
-            except (OperationalError, InterfaceError):  # the database's trouble, not one rollout's
+            except (OperationalError, InterfaceError):  # a fault of the database, not of one rollout
                 raise
-            except Exception as error:  # one rollout's trouble: the others go on
+            except Exception as error:  # a fault of one rollout: the others go on
                 if self._failed.get(rollout.name) != repr(error):
                     logger.exception("rollout %s of %s was not looked at", rollout.name, rollout.model.name)
                 self._failed[rollout.name] = repr(error)
@@ -83,14 +83,14 @@ class RolloutWatch:
             self._stored[rollout.name] = report
 
     async def _news(self, rollout: Rollout) -> TrafficReport | None:
-        """Return the server's report of a rollout where it is new. A report from before we listened is asked for once."""
+        """Return the server's report of a rollout if it is new, else None. A report that the feed lacks is requested once."""
         report, key = self._feed.traffic.get(rollout.name), (rollout.name, self._feed.instance)
         if report is None and self._feed.instance and key not in self._asked:
             self._asked.add(key)
             try:
                 if (answer := await self._client.traffic(rollout.model.name)) is not None:
                     self._feed.keep_report(answer)
-            except DashboardError as error:  # not loaded yet: it will tell by the feed
+            except DashboardError as error:  # the model is not loaded yet: the feed will have its report
                 logger.debug("%s", error.message)
             report = self._feed.traffic.get(rollout.name)
         return None if report is self._stored.get(rollout.name) else report

@@ -49,14 +49,14 @@ async def watch() -> None:
 
 
 async def give_heartbeats() -> None:
-    """Give heartbeats while this loop runs, and the one thread on which its parts reach the database."""
+    """Send heartbeats as long as both this loop and the one thread on which its parts reach the database run."""
     while True:
         await sync_to_async(heartbeat.beat)("watch")
         await asyncio.sleep(heartbeat.HEARTBEAT_S)
 
 
 async def watch_servers() -> None:
-    """Watch every server until cancelled, also a server that is added or gets another address meanwhile."""
+    """Watch every server until cancelled, including servers that are added or get another address meanwhile."""
     watched: dict[tuple[object, ...], asyncio.Task[None]] = {}
     async with asyncio.TaskGroup() as group:
         while True:
@@ -74,7 +74,7 @@ async def watch_servers() -> None:
 
 
 async def keep_watching(server: Server) -> None:
-    """Watch one server, and start again after any error, so that the other servers are watched all the same."""
+    """Watch one server, and start again after any error, so that the other servers are not affected."""
     pause = SERVERS_S
     while True:
         begun = monotonic()
@@ -98,7 +98,7 @@ def _not_watched(error: Exception) -> str:
 
 
 async def watch_server(server: Server) -> None:
-    """Reconcile one server, store its metrics and lead its rollouts, until cancelled."""
+    """Reconcile one server, store its metrics and advance its rollouts, until cancelled."""
     async with AsyncServerClient(server) as client, asyncio.TaskGroup() as group:
         reader = FeedReader()
         group.create_task(Reconciler(server, client, reader).run())
