@@ -67,7 +67,7 @@ class Changes:
 
     @contextmanager
     def subscribe(self) -> Iterator[Subscription]:
-        """Give a subscription to every change that comes while the block lasts."""
+        """Yield a subscription to every change that happens until the block ends."""
         subscription = Subscription()
         self._subscriptions.add(subscription)
         if self._task is None:

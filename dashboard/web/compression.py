@@ -19,7 +19,8 @@ def takes_gzip(request: HttpRequest) -> bool:
 class CompressText(GZipMiddleware):
     """Compress pages and JSON, but neither compressed nor streaming answers.
 
-    An attacker who watches sizes learns no secret of a page (BREACH): Django masks the CSRF token anew in each page, and this
+    An attacker who watches sizes learns no secret of a page (BREACH): Django masks the CSRF token differently in each page, and
+    this
     middleware gives each answer a random length.
     """
 

@@ -14,7 +14,7 @@ RETRY_AFTER_S = 5
 
 _AWAY = "the database does not answer; the models keep serving: try again in a moment"
 _FULL = "the disk of the database is full; the models keep serving: make room, then try again"
-_FULL_CODES = ("SQLITE_FULL", "53100")  # of SQLite; PostgreSQL's disk_full
+_FULL_CODES = ("SQLITE_FULL", "53100")  # SQLite's name, and PostgreSQL's code for disk_full
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:

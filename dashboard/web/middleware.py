@@ -12,7 +12,7 @@ Handler = Callable[[HttpRequest], HttpResponse]
 
 
 def content_security_policy(get_response: Handler) -> Handler:
-    """Let browsers load our own assets alone: injected code neither runs nor reaches other hosts."""
+    """Let browsers load only our own assets: injected code neither runs nor reaches other hosts."""
     policy = "; ".join(f"{name} {value}" for name, value in settings.CONTENT_SECURITY_POLICY.items())
 
     def middleware(request: HttpRequest) -> HttpResponse:

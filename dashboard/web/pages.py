@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from _typeshed import SupportsRichComparison
 
 PAGE_SIZE = 50
-_MOST_DIGITS = 18  # that an integer of every database holds
+_MOST_DIGITS = 18  # the most digits of a number that every database can store
 
 Row = TypeVar("Row")
 M = TypeVar("M", bound=Model)
@@ -52,8 +52,8 @@ SELECTABLE = 200  # the most options of one list in a form
 def page_of(
     request: HttpRequest, rows: "QuerySet[M, Row] | Sequence[Row]", size: int = PAGE_SIZE, by: str = "page"
 ) -> Page[Row]:
-    """Return the page of a list that ?page= asks for: the first without it, the last if it is too high. by: the parameter's
-    name, for a page with two lists."""
+    """Return the page of a list that ?page= names: the first page by default, the last one if the number is too high. by: the
+    name of the parameter, for a page with two lists."""
     return Paginator(rows, size).get_page(request.GET.get(by))
 
 

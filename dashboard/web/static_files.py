@@ -82,7 +82,7 @@ class StaticFiles:
         self._files = {name: file for files in groups.values() for name, file in files.items()}
 
     def _stamped(self) -> dict[Path, int]:
-        """Return the modification time of each file; with DEBUG alone, where files are read again after a change."""
+        """Return the modification time of each file; only with DEBUG, where files are read again after a change."""
         return {path: path.stat().st_mtime_ns for _, _, path in _found()} if settings.DEBUG else {}
 
 

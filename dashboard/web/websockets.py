@@ -74,8 +74,8 @@ class PushConsumer(AsyncJsonWebsocketConsumer):
         return actor_of_session(self.scope["session"].session_key).may(self.right)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **_: object) -> None:
-        """Ignore what a browser sends."""
+        """Ignore messages of a browser."""
 
     def query(self, name: str) -> str:
-        """Return a value of the address's query; "" without one."""
+        """Return a value of the address's query; "" if there is none."""
         return parse_qs(self.scope["query_string"].decode("latin-1")).get(name, [""])[0]
