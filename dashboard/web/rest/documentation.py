@@ -138,7 +138,7 @@ def _operation(path: str, method: str, said: Mapping[str, Any], schemas: Mapping
 
 
 def _content(said: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema of a body in JSON; {} without one."""
+    """Return the schema of a body in JSON; {} if there is none."""
     found: Mapping[str, Any] = said.get("content", {}).get("application/json", {}).get("schema", {})
     return found
 

@@ -38,7 +38,7 @@ class Endpoint(APIView):
 
     @property
     def person(self) -> User:
-        """The person who calls, in person or by a token."""
+        """The person who calls, signed in or by a token."""
         user = self.actor.user
         assert user is not None  # HasRight refuses everybody else
         return user
@@ -49,7 +49,7 @@ class Endpoint(APIView):
         serializer: type[BaseSerializer[Any]],
         shape: Callable[[list[Any]], list[Any]] = list,
     ) -> Response:
-        """Answer one page of a list: the one that ?page= and ?page_size= ask for. `shape` is called with the page's rows."""
+        """Answer with the page of a list that ?page= and ?page_size= name. shape: called with the rows of that page."""
         pages = self.pagination_class()
         shown = shape(pages.paginate_queryset(rows, self.request, self) or [])
         return pages.get_paginated_response(serializer(shown, many=True).data)

@@ -1,4 +1,4 @@
-"""Answers every error of the REST API as {"error": sentence}, with fields for programs beside it (see _body, _rest_body)."""
+"""Answers every error of the REST API as {"error": sentence}, with more fields for programs (see _body, _rest_body)."""
 
 from dataclasses import asdict
 
@@ -74,8 +74,8 @@ def _encodable(data: object) -> object:
     return str(data).encode(errors="replace").decode()
 
 
-_SHOWN = 80  # characters of an unknown field's name
-_LONGEST = 500  # characters of a sentence
+_SHOWN = 80  # the most characters of an unknown field's name
+_LONGEST = 500  # the most characters of a sentence
 
 
 def _sentence(data: object, path: str = "") -> str:
