@@ -43,17 +43,17 @@ log = logging.getLogger(__name__)
 
 
 class AccessLog(Protocol):
-    """Is told of each call that has ended with a status."""
+    """A log of calls. `called` gets each call that has ended, with its status."""
 
     def called(self, call: "Call", status: Status) -> None: ...
 
 
 @dataclass(frozen=True)
 class CallServices:
-    """What all calls of a listener share.
+    """The services and settings that all calls of a listener share.
 
-    max_message_size: bytes. compression_level: of zlib, for inference responses; 0 for none. access: None without a
-    log of calls.
+    max_message_size: bytes of the largest message. compression_level: zlib's level for inference responses; 0 for no
+    compression. access: None if there is no log of calls.
     """
 
     server: InferenceServer
@@ -69,10 +69,10 @@ class CallServices:
 class Method(NamedTuple):
     """A method that clients may call, and how its calls run.
 
-    group: of --grpc-restricted-protocol. call: makes a call, most often a subclass of Call.
-    request, handle: of a unary method, the class of its request message, and the function that makes the response message
-        (or a coroutine of it).
-    large: takes messages up to --grpc-max-message-size, and not only CONTROL_BODY.
+    group: the method's group in --grpc-restricted-protocol. call: makes a call; most often it is a subclass of Call.
+    request, handle: only for a unary method: the class of its request message, and the function that returns the response
+        message, or a coroutine that returns it.
+    large: the method takes messages up to --grpc-max-message-size, and not only CONTROL_BODY.
     """
 
     name: str
@@ -99,15 +99,15 @@ class Call(MessageStream):
         self.began_ns = 0 if services.access is None else time.monotonic_ns()  # for the log of calls
         self.method = method
         self.headers_sent = False
-        self.ending: Group | None = None  # the calls that share this deadline
-        self.compressing: CompressionQueue | None = None  # large messages to send
+        self.ending: Group | None = None  # the group of calls that share this call's deadline
+        self.compressing: CompressionQueue | None = None  # messages that wait to be compressed and sent
 
     # -- for subclasses ----------------------------------------------------------------------------------------------
     def abandon(self) -> None:
         """Stop the work: the client has gone, or the call has its status."""
 
     def authorise(self, model: str | None) -> None:
-        """Raise unless the call's headers allow this method for `model`; None while no model is known."""
+        """Raise unless the call's headers allow this method for `model`. model: None while the model is not known."""
         authoriser = self.services.authoriser
         if not authoriser.open:
             authoriser.check(self.method.group, self.head.headers, model)
@@ -165,8 +165,8 @@ class Call(MessageStream):
 
     # -- the response ------------------------------------------------------------------------------------------------
     def respond(self, parts: Iterable[Buffer], size: int, final: bool = True, compressible: bool = False) -> None:
-        """Send a message (buffers of `size` bytes in all, read before this returns) and, where `final`, the status OK.
-        `compressible`: as --grpc-infer-response-compression-level says."""
+        """Send a message: buffers of `size` bytes in all, read before this returns. final: send the status OK after it.
+        compressible: compress the message as --grpc-infer-response-compression-level says."""
         if self.answered:
             return
         if compressible and self.services.compression_level:
@@ -188,7 +188,7 @@ class Call(MessageStream):
             self.send(parts, size, final, encoding)
 
     def send(self, parts: Iterable[Buffer], size: int, final: bool, encoding: str = "", flag: bytes = b"\0") -> None:
-        """Send one message as it is; `flag` says whether it is compressed, in `encoding`."""
+        """Send one message unchanged. flag: says whether the message has been compressed, in `encoding`."""
         if self.headers_sent:
             headers = NO_HEADERS
         else:
@@ -203,7 +203,7 @@ class Call(MessageStream):
         )
 
     def unsent(self) -> bool:
-        """Return whether the client has still to take some of the response; for a trace."""
+        """Return whether the client still has to take a part of the response; for a trace."""
         transport = self.connection.transport
         waiting = bool(self.outgoing) or bool(self.compressing) or transport.get_write_buffer_size() > 0
         return waiting and not transport.is_closing()
@@ -220,7 +220,7 @@ class Call(MessageStream):
         self.connection.writer.send(self, headers, trailers=OK_TRAILERS)
 
     def fail(self, status: Status, message: str) -> None:
-        """End the call with this status, unless it has one."""
+        """End the call with this status, unless it has a status already."""
         if self.answered:
             return
         self._finish(status)
@@ -232,7 +232,7 @@ class Call(MessageStream):
         self.fail(status_of(error), error.message)
 
     def fail_because(self, error: Exception) -> None:
-        """End the call with the status of an error; an unforeseen one is logged and becomes INTERNAL."""
+        """End the call with the status of an error; an unexpected error is logged and becomes INTERNAL."""
         if isinstance(error, CallError):
             self.fail(error.status, error.message)
         elif isinstance(error, ServingError):

@@ -1,4 +1,4 @@
-"""The headers of a call: reading a client's request headers, and the blocks of response headers and trailers.
+"""The headers of a call: reads a client's request headers, and makes the blocks of response headers and trailers.
 
 Source: gRPC's PROTOCOL-HTTP2.
 """
@@ -24,7 +24,7 @@ _PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 _PSEUDO_FIELDS = frozenset((b":method", b":scheme", b":path", b":authority"))
 _FORBIDDEN_FIELDS = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
 _READ_HEADERS = frozenset(("te", "content-type", "grpc-encoding"))  # their values decide how the call is handled
-_HEADER_SIZE = 128  # bytes that a header takes beside its text
+_HEADER_SIZE = 128  # bytes that a header takes in addition to its text
 _KEPT_NAMES = 256
 _KEPT_NAME_SIZE = 64  # bytes
 _NAMES: BoundedCache[bytes, str] = BoundedCache(_KEPT_NAMES)  # decoded names of allowed fields, without pseudo-fields
@@ -32,12 +32,12 @@ _NAMES: BoundedCache[bytes, str] = BoundedCache(_KEPT_NAMES)  # decoded names of
 
 @dataclass
 class CallHead:
-    """The request headers of a call, which nobody changes.
+    """The request headers of a call. They are never changed.
 
     headers: lower-case name -> value; values of a name that is repeated are joined by commas.
-    timeout_s: grpc-timeout, in seconds. encoding: grpc-encoding.
+    timeout_s: the value of grpc-timeout, in seconds. encoding: the value of grpc-encoding.
     malformed: this is no valid HTTP/2 request. http_status: 200, or the status for an HTTP request that is not gRPC.
-    size: bytes that the headers take. usual: they are valid and small, and ask for no deadline.
+    size: bytes that the headers take. usual: the headers are valid and small, and have no deadline.
     """
 
     path: str = ""
@@ -46,7 +46,7 @@ class CallHead:
     encoding: str = "identity"
     malformed: bool = False
     http_status: int = 200
-    error: str = ""  # INVALID_ARGUMENT, from the headers alone
+    error: str = ""  # the message of an INVALID_ARGUMENT that a header causes
     size: int = 0
     usual: bool = False
 
@@ -84,12 +84,12 @@ def parse_head(fields: HeaderList) -> CallHead:
 
 
 class HeadParser:
-    """Parses the heads of one connection. Most differ from the last one in a few values, such as a deadline or a trace."""
+    """Parses the heads of one connection. Most heads differ from the last one in few values, such as a deadline or a trace."""
 
     __slots__ = ("_fields", "_head")
 
     def __init__(self) -> None:
-        self._fields: HeaderList = []  # of the last head, if it is valid and repeats no name
+        self._fields: HeaderList = []  # the fields of the last head that was valid and repeated no name
         self._head = CallHead()
 
     def parse(self, fields: HeaderList) -> CallHead:
@@ -106,7 +106,8 @@ class HeadParser:
         return head
 
     def _changed(self, fields: HeaderList) -> dict[str, str] | None:
-        """Return the headers where only values differ from the last head; None where more differs."""
+        """Return the headers whose values differ from the last head. None if names differ, or a value that decides how the call
+        is handled."""
         if len(fields) != len(self._fields):
             return None
         changed = {}
@@ -130,7 +131,7 @@ def _call_head(pseudo: dict[bytes, bytes], headers: dict[str, str]) -> CallHead:
 
 
 def _with_deadline(path: str, headers: dict[str, str], encoding: str) -> CallHead:
-    """Return the head of a call whose other headers are in order."""
+    """Return the head of a call; its headers other than grpc-timeout have been checked."""
     size = len(path) + _HEADER_SIZE * len(headers)
     for name, value in headers.items():
         size += len(name) + len(value)
@@ -147,7 +148,7 @@ def _with_deadline(path: str, headers: dict[str, str], encoding: str) -> CallHea
 
 
 def request_fields(head: CallHead, timeout_s: float | None = None) -> HeaderList:
-    """Return the fields of which `parse_head` makes this head again. timeout_s: the time that the call has left."""
+    """Return the fields from which `parse_head` makes this head again. timeout_s: the time that the call has left."""
     pseudo = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", head.path.encode("latin-1"))]
     headers = head.headers
     if timeout_s is not None:
@@ -157,7 +158,7 @@ def request_fields(head: CallHead, timeout_s: float | None = None) -> HeaderList
 
 @functools.cache
 def response_headers(encoding: str = "") -> HeaderFrame:
-    """Return the headers before a call's first message; `encoding` is that of compressed messages."""
+    """Return the headers before a call's first message. encoding: the encoding of compressed messages; "" for none."""
     fields = [
         (b":status", b"200"),
         (b"content-type", b"application/grpc"),

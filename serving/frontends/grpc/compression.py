@@ -23,8 +23,8 @@ COMPRESSED_ON_LOOP = 64 << 10  # bytes; larger messages would hold up other call
 async def decompress(
     content: "bytes | memoryview", encoding: str, limit: int, holder: MemoryHolder, memory: RequestMemory
 ) -> memoryview:
-    """Return the decompressed message; CallError where it is larger than `limit` bytes or not in the encoding.
-    `holder` takes the bytes for it from `memory`."""
+    """Return the decompressed message; CallError if it is larger than `limit` bytes, or `content` is not in the encoding.
+    holder: takes the bytes of the message from `memory`."""
     try:
         inflater = await inflate(content, encoding, limit, holder, memory)
     except TooLargeError:
@@ -43,7 +43,7 @@ def accepted_encoding(headers: Mapping[str, str]) -> str:
 
 
 def compress(data: bytes, encoding: str, level: int) -> tuple[bytes, bytes]:
-    """Return the compressed flag and the message, which stays as it is where compressing it gains nothing."""
+    """Return the compressed flag and the message, which stays uncompressed if compressing it gains nothing."""
     packed = deflate((memoryview(data),), encoding, level)
     return (b"\1", packed) if len(packed) < len(data) else (b"\0", data)
 
@@ -64,8 +64,8 @@ class SendingCall(Protocol):
 
 
 class CompressionQueue:
-    """The messages of one call that wait to be compressed on a thread, with all later ones, in order. None marks the call's
-    end."""
+    """The messages of one call that wait, in order: a large message to be compressed on a thread, and all messages after it.
+    None marks the end of the call."""
 
     def __init__(self, call: SendingCall, encoding: str, level: int) -> None:
         self._call = call
@@ -78,7 +78,7 @@ class CompressionQueue:
         return len(self._waiting)
 
     def add(self, data: bytes, final: bool) -> None:
-        """Send this message when those before it have been sent."""
+        """Send this message when the earlier messages have been sent."""
         self._waiting.append((data, final))
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -89,7 +89,7 @@ class CompressionQueue:
             self._waiting.append(None)
 
     def drop(self) -> None:
-        """Forget what waits."""
+        """Forget all waiting messages."""
         self._waiting.clear()
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()

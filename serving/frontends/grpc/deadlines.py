@@ -7,8 +7,8 @@ import asyncio
 import math
 from typing import Protocol
 
-_GROUPS = 64  # between two powers of two of the timeout: a call ends late by at most 2 / _GROUPS of its timeout
-_SHORTEST_S = 0.001  # between two groups: the resolution of the event loop's timers
+_GROUPS = 64  # groups between two powers of two of the timeout: a call ends late by at most 2 / _GROUPS of it
+_SHORTEST_S = 0.001  # least time between two groups: the resolution of the event loop's timers
 
 
 class ExpiringCall(Protocol):
@@ -19,7 +19,7 @@ class ExpiringCall(Protocol):
 
 
 class Group(dict[ExpiringCall, None]):
-    """Calls that end together, at `ends_at` of the event loop's time."""
+    """Calls that end together. ends_at: when they end, in the event loop's time."""
 
     __slots__ = ("ends_at",)
 
@@ -40,7 +40,7 @@ class Deadlines:
         self._groups: dict[float, Group] = {}  # by `ends_at`
 
     def add(self, call: ExpiringCall, timeout_s: float) -> Group:
-        """Have `call.expired` called when its time is over. Return its group, which the call leaves when it ends earlier."""
+        """Call `call.expired` when the timeout is over. Return the call's group; a call that ends earlier has to leave it."""
         loop = asyncio.get_running_loop()
         span_s = max(_SHORTEST_S, math.ldexp(1 / _GROUPS, math.frexp(timeout_s)[1]))
         ends_at = (int((loop.time() + timeout_s) / span_s) + 1) * span_s

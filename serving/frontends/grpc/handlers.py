@@ -1,4 +1,4 @@
-"""The unary methods beside inference: each takes the request message, calls the server, and returns the response message.
+"""The unary methods except inference: each takes the request message, calls the server, and returns the response message.
 
 Source: KServe's and Triton's grpc_service.proto, and Triton's docs/protocol.
 """
@@ -102,7 +102,7 @@ def _refuse_repository_name(name: str) -> None:
 
 # -- logging and trace settings --------------------------------------------------------------------------------------
 def log_settings(server: InferenceServer, request: pb.LogSettingsRequest) -> pb.LogSettingsResponse:
-    """Change the settings of the request, and return all of them."""
+    """Change the settings that the request names, and return all settings."""
     changes = {}
     for name, setting in request.settings.items():
         choice = setting.WhichOneof("parameter_choice")
@@ -121,7 +121,8 @@ def log_settings(server: InferenceServer, request: pb.LogSettingsRequest) -> pb.
 
 
 def trace_setting(server: InferenceServer, request: pb.TraceSettingRequest) -> pb.TraceSettingResponse:
-    """Change the settings that the request names, clear those without a value, and return all."""
+    """Change the settings that the request names with a value, clear those that it names without one, and return all
+    settings."""
     if request.settings:
         changes = {name: list(setting.value) or None for name, setting in request.settings.items()}
         server.update_trace_settings(request.model_name, changes)

@@ -67,7 +67,7 @@ class InferCall(Call):
             trace.sent(self.unsent)
 
     def abandon(self) -> None:
-        """Cancel and drop the request, which refers to this call: its tensors would wait for the cycle collector."""
+        """Cancel and drop the request. It refers to this call, so that its tensors would wait for the cycle collector."""
         request = self.request
         if request is not None:
             self.request = None
@@ -80,8 +80,8 @@ def _decoupled() -> ServingError:
 
 
 class StreamInferCall(Call):
-    """ModelStreamInfer: many requests, and for each its responses or its error. Responses are sent in the order of the
-    requests, except those of decoupled models, which are sent at once."""
+    """ModelStreamInfer: many requests, each of which gets responses or an error. Responses are sent in the order of the
+    requests, except the responses of decoupled models, which are sent immediately."""
 
     __slots__ = ("began_ns", "flow", "flushing", "in_order", "pending", "queued_bytes")
     client_streaming = True
@@ -90,11 +90,11 @@ class StreamInferCall(Call):
         self, connection: StreamConnection, stream_id: int, head: CallHead, services: CallServices, method: Method
     ) -> None:
         super().__init__(connection, stream_id, head, services, method)
-        self.began_ns = 0  # since when it waits for a request
+        self.began_ns = 0  # when the stream began to wait for the next request
         self.pending: dict[_PendingRequest, None] = {}
         self.in_order: deque[_PendingRequest] = deque()  # requests whose responses wait for their turn
         self.flow = ResponseFlow()
-        self.queued_bytes = 0  # bytes of the flow that wait in `outgoing`
+        self.queued_bytes = 0  # bytes counted in the flow whose responses wait in `outgoing`
         self.flushing = False
 
     def message(self, body: "bytes | memoryview", start: int) -> None:
@@ -134,7 +134,7 @@ class StreamInferCall(Call):
         return not self.pending
 
     def drained(self) -> None:
-        if self.compressing:  # the queue calls this method when it is done
+        if self.compressing:  # the queue calls this method again when it is empty
             return
         self.flow.taken(self.queued_bytes)
         self.queued_bytes = 0
@@ -145,7 +145,7 @@ class StreamInferCall(Call):
             self.succeed()
 
     def send_ready(self, pending: "_PendingRequest") -> None:
-        """Send the responses of this request, which need not wait for others."""
+        """Send the responses of a request that does not have to wait for earlier requests."""
         while pending.ready and not self.answered:
             parts, size, counted = pending.ready.popleft()
             self.respond(parts, size, final=False, compressible=True)
@@ -161,14 +161,14 @@ class StreamInferCall(Call):
                 pending.trace.sent(self.unsent)
 
     def flush(self) -> None:
-        """Send the responses of the oldest requests."""
+        """Send the responses that are ready, in the order of the requests."""
         if self.flushing:
             return
         self.flushing = True
         in_order = self.in_order
         while in_order and (in_order[0].ready or in_order[0].done):
             self.send_ready(in_order[0])
-            if in_order and in_order[0].done:  # none is left where the call ended meanwhile
+            if in_order and in_order[0].done:  # it is empty if the call has ended meanwhile
                 in_order.popleft()
         self.flushing = False
         self.resume()
@@ -197,7 +197,7 @@ class _PendingRequest:
         self.memory = memory  # bytes of the server's memory for requests
         self.request: InFlightRequest | None = None
         self.identity: RequestIdentity = ("", "", "")
-        self.ready: deque[tuple[list[Buffer], int, int]] = deque()  # buffers, their bytes, bytes of the flow
+        self.ready: deque[tuple[list[Buffer], int, int]] = deque()  # buffers, their size, bytes counted in the flow
         self.done = False
         self.ordered = True
         self.trace: SendTrace | None = None
@@ -207,7 +207,7 @@ class _PendingRequest:
         if call.answered:
             return
         if isinstance(response, ServingError) and call.head.headers.get("triton_grpc_error") == "true":
-            call.fail_with(response)  # the client asked for errors as the stream's own status
+            call.fail_with(response)  # the client wants the first error to end the stream with its status
             return
         if isinstance(response, InferenceResponse):
             self._encode(response, final)

@@ -18,7 +18,7 @@ CONTENTS_FIELDS = sorted({row.contents for row in DATATYPES.values() if row.cont
 
 
 class InputSpec(NamedTuple):
-    """The declaration of one input: name, datatype, shape, the number of its elements, and where it lies in shared memory."""
+    """The declaration of one input: name, datatype, shape, number of elements, and its place in shared memory, if any."""
 
     name: str
     row: Datatype
@@ -28,7 +28,7 @@ class InputSpec(NamedTuple):
 
 
 def input_spec(tensor: pb.ModelInferRequest.InferInputTensor, model_name: str) -> InputSpec:
-    """Return the declaration of an InferInputTensor, checked; a claimed shape allocates nothing."""
+    """Return the checked declaration of an InferInputTensor. No memory is allocated for a shape that is only claimed."""
     if len(tensor.shape) > MAX_DIMS:
         raise invalid(
             f"input '{tensor.name}' for model '{model_name}' has the impossible shape of {len(tensor.shape)} dimensions; "
@@ -48,7 +48,7 @@ def input_spec(tensor: pb.ModelInferRequest.InferInputTensor, model_name: str) -
 
 
 def plain_parameters(parameters: Mapping[str, pb.InferParameter]) -> dict[str, object]:
-    """Return InferParameters as Python values; None for one that is not set."""
+    """Return InferParameters as Python values; None for a parameter without a value."""
     return {key: getattr(value, value.WhichOneof("parameter_choice") or "", None) for key, value in parameters.items()}
 
 

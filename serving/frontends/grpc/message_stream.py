@@ -1,7 +1,7 @@
 """The request half of a call: length-prefixed messages, each after a flag and its length (gRPC's PROTOCOL-HTTP2).
 
-Small messages are cut out of the received bytes. A large one is received into a buffer of its own size, whose end is aligned,
-because the last tensor of an inference request lies there and then need not be copied again.
+Small messages are cut out of the received bytes. A large message is received into a buffer of its own size. The end of the
+buffer is aligned: the last tensor of an inference request lies there, and need not be copied then.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ _ALIGNMENT = 64
 class MessageReader:
     """Cuts a call's body into messages.
 
-    `max_size` is the largest message, in bytes, and `encoding` the call's grpc-encoding. A prefix that is
-    refused raises CallError before its message has come.
+    `max_size` is the largest message, in bytes, and `encoding` the call's grpc-encoding. A wrong prefix raises CallError before
+    its message has come.
     """
 
     __slots__ = ("_compressed", "_encoding", "_filled", "_large", "_max_size", "_unread", "received", "room")
@@ -37,7 +37,7 @@ class MessageReader:
     def __init__(self, max_size: int, encoding: str) -> None:
         self._max_size = max_size
         self._encoding = encoding
-        self._unread = bytearray()  # received bytes, apart from those of a large message
+        self._unread = bytearray()  # received bytes, without those of a large message
         self._large: memoryview | None = None
         self._filled = 0
         self._compressed = 0
@@ -104,7 +104,8 @@ class MessageReader:
             raise CallError(Status.INVALID_ARGUMENT, "a message is compressed, but grpc-encoding is not set")
 
     def _begin_large(self, compressed: int, size: int) -> None:
-        """Make room for a large message. np.empty leaves the pages untouched: a length that is only claimed costs no memory."""
+        """Allocate a buffer for a large message. np.empty does not touch the pages: a length that is only claimed costs no
+        memory."""
         shift = -size % _ALIGNMENT
         self._large = np.empty(shift + size, np.uint8).data[shift:]
         self._filled = 0
@@ -117,8 +118,8 @@ class MessageReader:
 class MessageStream(Stream):
     """A stream whose body is read message by message, each of at most `max_message_size` bytes, compressed or not.
 
-    The received bytes count in `memory`, which all requests share, until the client has taken the response. A stream that
-    does not want more for now (`wants_more`) leaves the rest unread, and `resume` reads on.
+    The received bytes are counted in `memory`, which all requests share, until the client has taken the response. While
+    `wants_more` is false, the stream leaves the rest unread; `resume` reads on.
     """
 
     __slots__ = (
@@ -133,7 +134,7 @@ class MessageStream(Stream):
         "reading",
     )
 
-    client_streaming: ClassVar[bool] = False  # several requests, between which the client may be silent
+    client_streaming: ClassVar[bool] = False  # the client may send several requests, and pause between them
 
     def __init__(
         self,
@@ -151,16 +152,16 @@ class MessageStream(Stream):
         self.reading = False
         self.reader: MessageReader | None = None  # None while each piece was exactly one message
         self.memory_taken = 0  # bytes
-        self.message_memory = 0  # bytes taken for the message that is being handed over
+        self.message_memory = 0  # bytes of memory taken for the message that is being handed over
         self.decompressing: asyncio.Task[None] | None = None
 
     # -- for subclasses ----------------------------------------------------------------------------------------------
     @abstractmethod
     def message(self, body: "bytes | memoryview", start: int) -> None:
-        """Take one message, decompressed, which begins at `start` of `body`. What this raises ends the call."""
+        """Take one decompressed message, which begins at `start` of `body`. An exception ends the call."""
 
     def half_closed(self) -> None:
-        """The client has sent its last message. What this raises ends the call."""
+        """The client has sent its last message. An exception ends the call."""
 
     @abstractmethod
     def fail_because(self, error: Exception) -> None:
@@ -178,7 +179,7 @@ class MessageStream(Stream):
             if self.reader is None or not self.reader:  # no earlier bytes are left
                 if len(data) >= PREFIX_SIZE:
                     compressed, size = _read_prefix(data)
-                    # Most calls consist of exactly one uncompressed message, and most streams of many that come one by one.
+                    # Most calls have exactly one uncompressed message. The messages of most streams come one by one.
                     if (
                         not compressed
                         and size == len(data) - PREFIX_SIZE <= self.max_message_size
@@ -275,7 +276,7 @@ class MessageStream(Stream):
 
     # -- memory for requests -----------------------------------------------------------------------------------------
     def take(self, size: int) -> int:
-        """Take `size` bytes of the server's memory for requests, and return `size`; Exhausted where there is none left."""
+        """Take `size` bytes of the server's memory for requests, and return `size`; Exhausted if there is not enough left."""
         self.connection.memory.take(size)
         self.memory_taken += size
         return size

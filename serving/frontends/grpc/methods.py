@@ -1,4 +1,4 @@
-"""The methods of Triton's GRPCInferenceService and of gRPC's own services: path -> how the call runs.
+"""The methods of Triton's GRPCInferenceService and of gRPC's own services, by their paths.
 
 A new method is one line in the table below.
 """
@@ -22,7 +22,7 @@ from serving.frontends.http2.stream import StreamConnection
 
 
 class UnaryCall(Call):
-    """One protobuf message, of which the method's handler makes another one as the response."""
+    """A call with one request message, for which the method's handler makes the response message."""
 
     __slots__ = ("received", "task")
 
@@ -46,7 +46,7 @@ class UnaryCall(Call):
     def half_closed(self) -> None:
         if self.received is None:
             raise CallError(Status.INVALID_ARGUMENT, f"{self.method.name} takes one message, but none came")
-        # In a request about shared memory `name` is that of a region.
+        # In a request about shared memory, `name` is the name of a region, and not of a model.
         self.authorise(None if self.method.group == "shared-memory" else _model_of(self.received))
         assert self.method.handle is not None
         result = self.method.handle(self.services.server, self.received)
@@ -124,7 +124,7 @@ _TABLE = [
         )
     ],
 ]
-# gRPC's own services, whose paths are their own
+# gRPC's own services; the name of a method includes its service here
 _STANDARD = [
     Method("grpc.health.v1.Health/Check", "health", UnaryCall, HealthCheckRequest, health.check),
     Method("grpc.health.v1.Health/Watch", "health", health.WatchCall),
@@ -135,5 +135,5 @@ METHODS |= {f"/{method.name}": method for method in _STANDARD}
 
 
 def find_method(path: str) -> Method:
-    """Return the method of a path; for an unknown path one whose calls end with UNIMPLEMENTED."""
+    """Return the method of a path; for an unknown path, a method whose calls end with UNIMPLEMENTED."""
     return METHODS.get(path) or Method(path[:200], "", UnknownCall)

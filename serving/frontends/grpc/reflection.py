@@ -1,8 +1,8 @@
 """Server reflection, v1 and v1alpha: clients such as grpcurl learn the services and messages from the server itself.
 
-The packages of grpcio ship the messages of health checking and of reflection v1alpha; v1, which none ships, is v1alpha under
-another name. They live in a descriptor pool of their own, as files with the names that grpc-proto gives them: a process may
-have other copies of them.
+The packages of grpcio have the messages of health checking and of reflection v1alpha. No package has reflection v1, which is
+v1alpha under another name. The messages are in a descriptor pool of their own, because a process may have other copies of them,
+and in files with the names that grpc-proto gives them.
 
 Source: grpc-proto, grpc/reflection/v1/reflection.proto.
 """
@@ -36,7 +36,7 @@ Found = TypeVar("Found", Descriptor, FileDescriptor)
 
 
 def _file(shipped: FileDescriptor, package: str) -> bytes:
-    """Return a shipped file as that of `package`, as a serialized FileDescriptorProto."""
+    """Return a file of grpcio, renamed to a file of `package`, as a serialized FileDescriptorProto."""
     proto = FileDescriptorProto()
     shipped.CopyToProto(proto)
     text = text_format.MessageToString(proto).replace(proto.package, package)
@@ -143,7 +143,7 @@ class Reflection:
             answer.error_response.error_message = "not found"
 
     def _find(self, find: Callable[[DescriptorPool, str], Found], name: str) -> Found:
-        """Return the first result of `find` in a pool that lies in a served file; KeyError where there is none."""
+        """Return the first result of `find` in a pool that belongs to a served file; KeyError if there is none."""
         for pool in self._pools:
             try:
                 found = find(pool, name)
@@ -155,7 +155,7 @@ class Reflection:
 
 
 def _with_dependencies(file: FileDescriptor) -> dict[str, FileDescriptor]:
-    """Return the file and those that it imports, by name."""
+    """Return the file and all files that it imports, by name."""
     files = {file.name: file}
     for imported in file.dependencies:
         files |= _with_dependencies(imported)

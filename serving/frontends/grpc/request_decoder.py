@@ -1,9 +1,9 @@
 """ModelInferRequest bytes -> InferenceRequest.
 
-Clients repeat themselves: apart from its id and the contents of its tensors, a request mostly has the bytes of an earlier one.
-The meaning of these bytes is kept, with the places of the tensors (`RequestForm`), so that a request of a known form is only
-compared with it. The outermost layer of other requests is read by hand, so that tensors are not copied, and protobuf runs once
-for each head.
+Clients repeat themselves: apart from its id and the data of its tensors, a request mostly has the bytes of an earlier request.
+The meaning of these bytes is kept, with the places of the tensors (`RequestForm`): a request of a known form only has to be
+compared with the form. The outermost layer of other requests is read by hand, so that tensors are not copied, and protobuf runs
+once for each head.
 
 Source: KServe's grpc_service.proto, and protobuf's encoding (protobuf.dev/programming-guides/encoding).
 """
@@ -58,8 +58,8 @@ class RequestOptions:
 class RequestHead:
     """A request without its id and data.
 
-    typed: an input has `contents`. rules: of outputs to classify or to put into shared memory.
-    regions: how many inputs lie in shared memory.
+    typed: an input has `contents`. rules: the rules of outputs to classify or to put into shared memory.
+    regions: the number of inputs in shared memory.
     """
 
     model_name: str
@@ -73,15 +73,15 @@ class RequestHead:
     regions: int
 
 
-# A tensor of a known size among the bytes of a request: its name, datatype and shape, the bytes between the last tensor and its
-# data, and the size of its data. A plain tuple, because CPython takes that apart fastest.
+# A tensor of a known size among the bytes of a request: its name, datatype and shape, the bytes between the previous tensor and
+# its data, and the size of its data. It is a plain tuple, because CPython unpacks a tuple fastest.
 RawTensor = tuple[str, Dtype, tuple[int, ...], bytes, int]
 
 
 @dataclass
 class RequestForm:
     """A request as most clients write it: name and version of the model, the id, the rest of the head, the raw tensors.
-    Requests of one form differ in the id and in the data of their tensors alone."""
+    Requests of one form differ only in the id and in the data of their tensors."""
 
     head: RequestHead
     tensors: list[RawTensor]
@@ -94,8 +94,8 @@ _FormKey = tuple[bytes, int]
 class RequestDecoder:
     """Decodes the requests of all connections.
 
-    memory: the registered shared memory regions. forwarded_headers: the names of headers that models see as parameters; None
-    for none.
+    memory: the registered shared memory regions. forwarded_headers: a pattern for the names of headers that models see as
+    parameters; None for no headers.
     """
 
     def __init__(self, memory: SharedMemory, forwarded_headers: "re2._Regexp | None" = None) -> None:
@@ -108,9 +108,9 @@ class RequestDecoder:
         self, body: "bytes | memoryview", start: int, headers: Mapping[str, str] = NO_HEADERS
     ) -> InferenceRequest:
         """Return the request whose message begins at `start` of `body`, in a call with these headers. INVALID_ARG or
-        UNSUPPORTED for a wrong one. Where `body` is a memoryview, the tensors are views of it."""
+        UNSUPPORTED for a wrong request. If `body` is a memoryview, the tensors are views of it."""
         end = len(body)
-        try:  # a request without a name, or one that is cut off, is of no form that is kept
+        try:  # no form is kept for a request without a name, or for one that is cut off
             id_at = stop = start + 2 + body[start + 1]
             if body[id_at] == _MODEL_VERSION:
                 id_at = stop = id_at + 2 + body[id_at + 1]
@@ -138,7 +138,7 @@ class RequestDecoder:
     def _decode_unknown(
         self, body: "bytes | memoryview", start: int, id_at: int, stop: int, headers: Mapping[str, str]
     ) -> InferenceRequest:
-        """Decode a request of an unknown form, and keep the form. id_at, stop: between them lies the id of a known form."""
+        """Decode a request of an unknown form, and keep the form. id_at, stop: the place of the id, in requests of a form."""
         parts = _split_request(body, start)
         if parts is None:
             return self._decode_message(_parse(bytes(body[start:])), headers)
@@ -224,8 +224,8 @@ class RequestDecoder:
 
 # -- the outermost layer of the message ------------------------------------------------------------------------------
 class RequestParts(NamedTuple):
-    """head: the message without its id and raw tensors, which are the same bytes for each request of most clients.
-    id: UTF-8. raw: raw_input_contents."""
+    """The parts of a request. raw: raw_input_contents. id: UTF-8. head: all other bytes of the message. Most clients send the
+    same head with each request."""
 
     head: bytes
     id: bytes
@@ -238,7 +238,8 @@ def _malformed() -> ServingError:
 
 def _split_request(body: "bytes | memoryview", start: int) -> RequestParts | None:
     """Return the parts of the ModelInferRequest that begins at `start`; None for an encoding that only protobuf reads (unknown
-    fields). INVALID_ARG for too many fields. Of `bytes` the raw tensors are aligned copies, of a memoryview they are views."""
+    fields). INVALID_ARG for too many fields. The raw tensors are aligned copies if `body` is bytes, and views if it is a
+    memoryview."""
     end = len(body)
     raw: list[bytes | memoryview] = []
     pieces: list[bytes] = []
@@ -286,8 +287,8 @@ def _split_request(body: "bytes | memoryview", start: int) -> RequestParts | Non
 def _form_of(
     body: "bytes | memoryview", start: int, id_at: int, stop: int, head: RequestHead, parts: RequestParts
 ) -> RequestForm | None:
-    """Return the form of a decoded request; None where its fields have another order, or its tensors vary in size (BYTES) or
-    lie elsewhere."""
+    """Return the form of a decoded request. None if its fields have another order, or if its tensors vary in size (BYTES), are
+    empty, or are in shared memory."""
     if head.regions or not head.specs or not all(spec.row.itemsize and spec.elements for spec in head.specs):
         return None
     before_raw = [bytes((_RAW_INPUT_CONTENTS,)) + varint(len(data)) for data in parts.raw]
@@ -309,7 +310,7 @@ def _form_of(
 
 
 def _beginning(head: RequestHead) -> bytes | None:
-    """Return the encoded name and version that begin a request; None where one takes more bytes than usual."""
+    """Return the encoded name and version that begin a request; None if one of them is too long for a length of one byte."""
     name, version = head.model_name.encode(), head.model_version.encode()
     if max(len(name), len(version)) >= 0x80:
         return None
@@ -383,7 +384,7 @@ def _rules(message: pb.ModelInferRequest) -> dict[str, OutputRule]:
     for output in message.outputs:
         rule = output_rule(output.name, plain_parameters(output.parameters)) if output.parameters else None
         if rule is not None:
-            rules.setdefault(output.name, rule)  # an output that is named twice: as in Triton
+            rules.setdefault(output.name, rule)  # if an output is named twice, the first rule counts, as in Triton
     return rules
 
 
@@ -400,7 +401,7 @@ _OPTIONS = {
 
 
 def _parameters(message: pb.ModelInferRequest) -> tuple[Parameters, RequestOptions]:
-    """Return the parameters for the model, and those that the protocol defines."""
+    """Return the parameters for the model, and the parameters that the protocol defines."""
     parameters: Parameters = {}
     given: dict[str, Any] = {}
     for key, parameter in message.parameters.items():

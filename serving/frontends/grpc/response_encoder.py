@@ -1,8 +1,8 @@
 """InferenceResponse -> ModelInferResponse bytes, alone or inside of a ModelStreamInferResponse.
 
-Responses repeat themselves: names, datatypes and shapes are mostly those of an earlier one. Their bytes are kept, with the
-prefix of each tensor (`ResponseForm`), so that protobuf runs once for each kind of response. Raw tensors are put between them
-by hand, so that large ones are not copied.
+Responses repeat themselves: most have the names, datatypes and shapes of an earlier response. The bytes that encode these are
+kept, with the prefix of each tensor (`ResponseForm`), so that protobuf runs once for each kind of response. Raw tensors are put
+between these bytes by hand, so that large tensors are not copied.
 
 Source: KServe's grpc_service.proto, and protobuf's encoding (protobuf.dev/programming-guides/encoding).
 """
@@ -33,8 +33,8 @@ RequestIdentity = tuple[str, str, str]  # id, model name and model version, as t
 class ResponseForm:
     """The bytes that responses of the same names, datatypes and shapes share.
 
-    head: all but the id and the raw tensors. prefixes: the tag and length of each raw tensor; empty where its size varies
-    (BYTES). size: bytes of head, prefixes and tensors. small: all tensors have few bytes, and are copied.
+    head: the message without the id and the raw tensors. prefixes: the tag and length of each raw tensor; empty if the size of
+    the tensor varies (BYTES). size: bytes of head, prefixes and tensors. small: all tensors have few bytes, and are copied.
     """
 
     head: bytes
@@ -50,7 +50,7 @@ class ResponseEncoder:
         self._forms: BoundedCache[tuple[object, ...], ResponseForm] = BoundedCache(_KEPT_FORMS)
 
     def encode(self, response: InferenceResponse) -> tuple[list[Buffer], int]:
-        """Return the message as buffers to be joined at once, and their size in bytes."""
+        """Return the message as buffers, some of which may be views of tensors, and their size in bytes."""
         if response.parameters or response.in_shared_memory:
             return _encode(response, _form_of(response))
         outputs = response.outputs
@@ -85,7 +85,7 @@ class ResponseEncoder:
 
 
 def encode_without_tensors(identity: RequestIdentity, final: bool, error: str = "") -> bytes:
-    """Return a ModelStreamInferResponse that has a request's error, or (without `error`) says that it has ended."""
+    """Return a ModelStreamInferResponse with the error of a request or, without `error`, one that says that it has ended."""
     message = pb.ModelStreamInferResponse(error_message=error)
     answer = message.infer_response
     answer.id, answer.model_name, answer.model_version = identity
@@ -105,10 +105,10 @@ _NOT_FINAL = _final_flag(False)
 
 
 def _encode(response: InferenceResponse, form: ResponseForm) -> tuple[list[Buffer], int]:
-    """Return what `encode` returns, for tensors of any kind."""
+    """Encode a response with tensors of any kind; see `ResponseEncoder.encode`."""
     parts: list[Buffer] = [form.head, _id_field(response.id) if response.id else b""]
     for prefix, (name, array) in zip(form.prefixes, response.outputs.items(), strict=True):
-        # An output in shared memory has an empty place among the raw ones: clients count them.
+        # An output in shared memory has an empty entry in raw_output_contents, because clients count the entries.
         data = b"" if response.in_shared_memory and name in response.in_shared_memory else raw_bytes(array)
         parts += (prefix or _raw_output_prefix(len(data)), data)
     return parts, sum(map(len, parts))

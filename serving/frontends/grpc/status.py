@@ -1,4 +1,4 @@
-"""gRPC's status codes, and which of them each error of the server has (gRPC's doc/statuscodes.md)."""
+"""gRPC's status codes, and the code for each error of the server (gRPC's doc/statuscodes.md)."""
 
 from enum import IntEnum
 

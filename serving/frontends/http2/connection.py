@@ -37,13 +37,13 @@ log = logging.getLogger(__name__)
 
 MAX_CONCURRENT_STREAMS = 1024
 STREAM_WINDOW = 16 << 20  # bytes
-CONNECTION_WINDOW = 1 << 30  # bytes: received data is consumed at once; each stream has a bound of its own
+CONNECTION_WINDOW = 1 << 30  # bytes: received data is consumed immediately; each stream has a limit of its own
 _UPDATE_AFTER = CONNECTION_WINDOW // 4
 _REPLENISH_BELOW = STREAM_WINDOW // 2
 
 PREFACE_TIMEOUT_S = 10.0
-STALLED_TIMEOUT_S = 60.0  # for a peer that reads nothing
-CLOSE_TIMEOUT_S = 5.0  # for a peer that does not take the rest of the output
+STALLED_TIMEOUT_S = 60.0  # the connection is aborted if its peer reads too little for this time
+CLOSE_TIMEOUT_S = 5.0  # a closing connection is aborted if its peer takes nothing for this time
 DRAIN_NOTICE_S = 1.0
 
 _OUR_SETTINGS = h2.settings(
@@ -57,7 +57,7 @@ _OUR_SETTINGS = h2.settings(
 
 
 class Companion(Protocol):
-    """An object for the streams of a connection that lives as long as it."""
+    """An object that the streams of a connection use, and that lives as long as the connection."""
 
     def close(self) -> None:
         """The connection has ended."""
@@ -65,14 +65,14 @@ class Companion(Protocol):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Connection(FrameReader, Generic[Head]):
-    """Frames in, streams out. Every public method runs on the event loop's thread.
+    """Makes streams from frames. Every public method runs on the event loop's thread.
 
-    `parse_head` makes the head of a request from its header list, and `make_stream` (connection, stream identifier, head) the
-    stream. The connection is in `connections` while it lives. `scratch` is the listener's receive buffer; `memory` is
-    shared by all requests; a slow peer gets less time where it runs short.
+    `parse_head` makes the head of a request from its header list. `make_stream` makes the stream from the connection, the
+    stream identifier and the head. The connection is in `connections` while it lives. `scratch` is the listener's receive
+    buffer. All requests share `memory`; if it runs short, a slow peer gets less time.
     """
 
-    __slots__ = (  # CPython reads the attributes of an instance with more than 29 in its dict markedly slower
+    __slots__ = (  # CPython reads attributes markedly slower from a dict of more than 29
         "_bytes_received",
         "_connections",
         "_decoder",
@@ -119,8 +119,8 @@ class Connection(FrameReader, Generic[Head]):
         self.receive_window = STREAM_WINDOW
         self.companion: Companion | None = None
         self._draining = self._refusing = False
-        self._since = time.monotonic()  # begin of the state that a timeout watches: preface, stalled, closing
-        self._taken = 0  # `taken_by_peer` at that time, where it is stalled
+        self._since = time.monotonic()  # when the state began that a timeout watches: preface, stalled, closing
+        self._taken = 0  # `taken_by_peer` when that state began, if it is stalled or closing
         self._handlers = {
             h2.PRIORITY: self._on_priority,
             h2.RST_STREAM: self._on_rst_stream,
@@ -134,7 +134,7 @@ class Connection(FrameReader, Generic[Head]):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=1 << 20)
-        # Without it a peer whose machine has gone would never be noticed.
+        # Without SO_KEEPALIVE the server would never notice that the peer's machine has gone.
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         peer = transport.get_extra_info("peername")
         self.memory = ConnectionMemory(self._request_memory, str(peer[0]) if peer else "")
@@ -195,7 +195,7 @@ class Connection(FrameReader, Generic[Head]):
             self._deliver(stream, data, ends)
 
     def _receive(self, stream_id: int, length: int, ends: bool) -> Stream | None:
-        """Count the bytes of a DATA frame; return the stream that it is for, or None where it is to be ignored."""
+        """Count the bytes of a DATA frame; return the stream of the frame, or None if the frame is to be ignored."""
         self._bytes_received += length
         if self._bytes_received >= _UPDATE_AFTER:
             self.transport.write(h2.window_update(0, self._bytes_received))
@@ -224,7 +224,7 @@ class Connection(FrameReader, Generic[Head]):
 
     # -- HEADERS (section 6.2) ---------------------------------------------------------------------------------------
     def on_header_block(self, stream_id: int, block: bytes, ends: bool) -> None:
-        """Take a whole header block: a new request, or the trailers of one."""
+        """Take a whole header block: a new request, or the trailers of a request."""
         streams = self._streams
         if stream_id <= streams.last_id:
             self._on_trailers(stream_id, block, ends)
@@ -314,15 +314,15 @@ class Connection(FrameReader, Generic[Head]):
         self._close_if_done()
 
     def _reply(self, data: bytes) -> None:
-        """Answer a control frame, unless the peer reads none of the answers."""
+        """Answer a control frame; fail if too many answers are unread because the peer has stopped reading."""
         if self.writer.paused:
             self._flood.charge_unread_reply(len(data))
         self.transport.write(data)
 
     # -- time --------------------------------------------------------------------------------------------------------
     def tick(self, now: float, elapsed: float) -> None:
-        """Give up on a peer that has stopped. The listener calls this every second or so, with time.monotonic's value and the
-        seconds since the last call."""
+        """End the connection if its peer has stopped. The listener calls this about every second, with the time (monotonic) and
+        the seconds since the last call."""
         self._flood.refill(elapsed)
         idle = now - self._since
         if self.closing:
@@ -356,13 +356,13 @@ class Connection(FrameReader, Generic[Head]):
             self.transport.write(h2.frame(h2.PING, 0, 0, KEEPALIVE_PING))
 
     def _traffic(self) -> object:
-        """Return a value that changes with each DATA or HEADERS frame sent or received. A window would not do: the peer opens
-        it again."""
+        """Return a value that changes with each DATA or HEADERS frame sent or received. The size of a window would not do,
+        because window updates restore it."""
         return self._streams.last_id, self._bytes_received, self.writer.frames_sent
 
     # -- streams end -------------------------------------------------------------------------------------------------
     def response_sent(self, stream: Stream) -> None:
-        """Close a stream whose response has left; the rest of its request is ignored."""
+        """Close a stream whose response has been sent; the rest of its request is ignored."""
         if self._streams.by_id.pop(stream.id, None) is None:
             return
         stream.closed()
@@ -404,7 +404,7 @@ class Connection(FrameReader, Generic[Head]):
             stream.aborted()
 
     def replace(self, stream: Stream) -> None:
-        """Let `stream` take the place of the one with its identifier, of which nothing has been answered."""
+        """Replace the stream that has the same identifier as `stream`, and whose answer has not begun."""
         replaced = self._streams.by_id[stream.id]
         stream.send_window, stream.receive_window = replaced.send_window, replaced.receive_window
         stream.remote_ended = replaced.remote_ended
@@ -417,11 +417,11 @@ class Connection(FrameReader, Generic[Head]):
     # -- the connection ends -----------------------------------------------------------------------------------------
     @property
     def draining(self) -> bool:
-        """No new streams are taken, and those that only wait should end."""
+        """Return whether the connection takes no new streams; streams that only wait should end then."""
         return self._draining
 
     def drain(self) -> None:
-        """Take no new streams, finish the open ones, then close (section 6.8: two GOAWAYs, so that none is lost)."""
+        """Take no new streams, finish the open ones, then close. Two GOAWAYs make sure that none is lost (section 6.8)."""
         if self.closing or self._draining:
             return
         self._draining = True
@@ -454,7 +454,7 @@ class Connection(FrameReader, Generic[Head]):
             self.transport.close()
 
     def close(self) -> None:
-        """End the connection now; what has been written is still flushed."""
+        """End the connection now; written data is still flushed. A second call aborts the connection."""
         if self.closing:
             self.transport.abort()
         else:

@@ -1,11 +1,11 @@
 """Streams that another process answers: the client's frames go there one by one, and the frames of the answer come back.
 
 An `OriginConnection` is the client's side of HTTP/2 to that process, the origin, where an ordinary `Connection` answers.
-Each connection of a client has one of its own, so that the origin's limits of a connection are limits of that client.
+Each connection of a client has its own OriginConnection, so that the origin's limits of a connection are limits of that client.
 
-Flow control goes through: the client may send as much as the origin takes, so that nothing waits here, and the origin may send
-at most ORIGIN_WINDOW more on a stream than the client has taken. Both ends are this program, and need not wait for each other's
-settings.
+Flow control is passed on: the client may send as much as the origin takes, so that no data waits in this process. On each
+stream the origin may send at most ORIGIN_WINDOW bytes that the client has not taken yet. Both ends are this program, so neither
+waits for the other's settings.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from serving.frontends.http2.stream import Stream
 
 log = logging.getLogger(__name__)
 
-# Connects the protocol that the function makes with the origin.
+# Opens a connection to the origin. Its argument is a function that makes the protocol of the connection.
 Connect = Callable[[Callable[[], asyncio.BaseProtocol]], Awaitable[object]]
 
 ORIGIN_WINDOW = 256 << 10  # bytes that the origin may send on a stream before the client has taken them
-_CONNECTION_WINDOW = 1 << 30  # bytes: each stream has a bound of its own
+_CONNECTION_WINDOW = 1 << 30  # bytes: each stream has a limit of its own
 _BEGINNING = (
     h2.PREFACE
     + h2.settings({Setting.INITIAL_WINDOW_SIZE: ORIGIN_WINDOW, Setting.MAX_FRAME_SIZE: RECEIVED_FRAME_SIZE})
@@ -39,8 +39,8 @@ _BEGINNING = (
 class OriginConnection(FrameReader):
     """The connection to the origin for the streams of one client.
 
-    `connect` makes it from a protocol's factory; OSError or ServingError where it cannot. It ends with the client's
-    connection, whose companion it is; when the origin ends it first, the client's connection ends too where streams were open.
+    `connect` connects it to the origin, and raises OSError or ServingError if that fails. It is the companion of the client's
+    connection, and ends with it. If the origin closes it while streams are open, the client's connection is closed, too.
     """
 
     __slots__ = ("_client", "_connecting", "_early", "_last_id", "_received", "_streams", "_transport")
@@ -58,7 +58,7 @@ class OriginConnection(FrameReader):
 
     @classmethod
     def of(cls, client: Connection[Any], connect: Connect) -> "OriginConnection":
-        """Return the connection for this client; make one where there is none, or none any more."""
+        """Return the connection for this client; make one if there is none, or if it is closed."""
         found = client.companion
         if not isinstance(found, cls) or found.closing:
             found = client.companion = cls(client, connect)
@@ -89,7 +89,7 @@ class OriginConnection(FrameReader):
             self.resume_writing()
 
     def pause_writing(self) -> None:
-        """The origin does not keep up: what the client sends waits in the client's socket."""
+        """The origin is too slow: stop reading from the client."""
         if not self._client.closing:
             self._client.transport.pause_reading()
 
@@ -106,7 +106,7 @@ class OriginConnection(FrameReader):
 
     # -- for the streams ---------------------------------------------------------------------------------------------
     def open(self, stream: "ForwardedStream", fields: HeaderList) -> int:
-        """Open a stream at the origin with these request headers, whose answer goes to `stream`; return its identifier."""
+        """Open a stream at the origin with these request headers, and return its identifier. Its answer goes to `stream`."""
         self._last_id += 2
         self._streams[self._last_id] = stream
         block = encode_headers(fields)
@@ -146,7 +146,7 @@ class OriginConnection(FrameReader):
             stream.origin_sent(bytes(data))
 
     def on_header_block(self, stream_id: int, block: bytes, ends: bool) -> None:
-        """Pass a header block on as it is, because the origin's blocks touch no dynamic table. Trailers end an answer."""
+        """Pass a header block on unchanged, because the origin's blocks use no dynamic table. Trailers end an answer."""
         stream = self._streams.pop(stream_id, None) if ends else self._streams.get(stream_id)
         if stream is None:
             return
@@ -169,7 +169,7 @@ class OriginConnection(FrameReader):
             self.write(h2.SETTINGS_ACK)
         elif kind == h2.PING and not flags & h2.FLAG_ACK:
             self.write(h2.frame(h2.PING, h2.FLAG_ACK, 0, payload))
-        # GOAWAY needs no answer: this server sends the client its own, and the origin refuses later streams.
+        # GOAWAY needs no answer: this server sends its own GOAWAY to the client, and the origin refuses later streams.
 
     def on_stream_failure(self, failure: StreamFailure) -> None:
         self.fail(failure.code, "the origin broke a stream")
@@ -201,11 +201,11 @@ class ForwardedStream(Stream):
         self._origin = OriginConnection.of(connection, connect)
         self._origin_id = 0
         self.origin_ended = False  # the origin has answered, or its answer is not wanted any more
-        self._window = STREAM_WINDOW  # bytes that the origin takes
-        self._unsent = bytearray()  # bytes that it does not take yet
+        self._window = STREAM_WINDOW  # bytes that the origin takes now
+        self._unsent = bytearray()  # bytes that the origin does not take yet
         self._ends = False  # the request ends after `_unsent`
         self._untaken = 0  # bytes of the answer that the client has not taken
-        self._given = 0  # bytes that the client has taken and the origin does not know of
+        self._given = 0  # bytes that the client has taken, and that the origin has not been told of
 
     # -- from the client ---------------------------------------------------------------------------------------------
     def opened(self) -> None:
@@ -235,11 +235,12 @@ class ForwardedStream(Stream):
         self._origin.write(b"".join((header, data)))
 
     def wants_more(self) -> bool:
-        """Return False: the origin lets the client send more, and not `connection.replenish`."""
+        """Return False: the client may send more when the origin says so, and `connection.replenish` has to do nothing."""
         return False
 
     def waits_for_peer(self) -> bool:
-        """Return whether the request may go on: what the origin does meanwhile is not known here."""
+        """Return whether the client has to take a part of the answer, or may send more of the request. This process does not
+        know whether the origin works on an answer."""
         return bool(self.outgoing) or not self.remote_ended
 
     def padded(self, size: int) -> None:

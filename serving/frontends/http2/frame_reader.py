@@ -1,7 +1,7 @@
 """Cuts received bytes into frames: connection preface, frame boundaries, whole header blocks.
 
-Source: RFC 9113, sections 3.4, 4 and 6.10. Bodies are handed over as they come, so that a large DATA frame is never collected
-first. All connections of a listener read into one scratch buffer, of which only bytes that must outlive a read are copied.
+Source: RFC 9113, sections 3.4, 4 and 6.10. Parts of a body are handed over as they come, so that a large DATA frame is never
+collected first. All connections of a listener read into one scratch buffer; only bytes that must outlive a read are copied.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ from serving.frontends.http2.header_decompression import MAX_HEADER_LIST_SIZE
 log = logging.getLogger(__name__)
 
 RECEIVED_FRAME_SIZE = 256 * 1024  # our SETTINGS_MAX_FRAME_SIZE
-# What is longer has no use, and is collected before it is looked at.
+# Frames of other kinds are collected before they are handled. They have no use for more than DEFAULT_MAX_FRAME_SIZE.
 _LONGEST = {DATA: RECEIVED_FRAME_SIZE, HEADERS: RECEIVED_FRAME_SIZE, CONTINUATION: RECEIVED_FRAME_SIZE}
 MAX_CONTINUATIONS = 16
-_FORM = FLAG_END_HEADERS | FLAG_PADDED | FLAG_PRIORITY  # in HEADERS: whether it is one whole block and no more
+_FORM = FLAG_END_HEADERS | FLAG_PADDED | FLAG_PRIORITY  # flags of HEADERS that show whether it is one whole block
 _read_header = FRAME_HEADER.unpack_from
 Pieces = NDArray[np.uint8]  # [number, bytes of each]
-_RUN_OF = 4096  # bytes of a DATA frame from which on a run of equal frames is looked for
-_COPIED = 16 * 1024  # bytes read at once: small frames are cheaper to cut out of bytes than out of a memoryview
+_RUN_OF = 4096  # least size, in bytes, of DATA frames among which runs of the same length are looked for
+_COPIED = 16 * 1024  # shorter reads are copied: small frames are cheaper to cut out of bytes than out of a memoryview
 
 
 def _frames_like(data: "bytes | memoryview", position: int, length: int) -> tuple[Pieces, int]:
@@ -91,7 +91,7 @@ class FrameReader(asyncio.BufferedProtocol):
         self.expects_settings = True
         self._expects_preface = True
         self._rest: bytes | bytearray = b""  # the beginning of a frame that is handled whole
-        self._needed = 0  # bytes of it that have to be there first
+        self._needed = 0  # bytes that `_rest` must have before it is parsed
         self._part_left = 0  # bytes of a DATA frame that is being received in parts
         self._part_of = 0
         self._part_ends = False
@@ -103,11 +103,11 @@ class FrameReader(asyncio.BufferedProtocol):
     # -- for the connection ------------------------------------------------------------------------------------------
     @abstractmethod
     def on_data(self, stream_id: int, flags: int, data: "bytes | memoryview") -> None:
-        """A whole DATA frame; a memoryview is valid until this returns."""
+        """Take a whole DATA frame; a memoryview is valid until this returns."""
 
     @abstractmethod
     def on_data_run(self, stream_id: int, pieces: Pieces) -> None:
-        """Whole DATA frames in a row, none of them the last of the body. The pieces are valid until this returns."""
+        """Take whole DATA frames in a row, none of them the last of the body. The pieces are valid until this returns."""
 
     @abstractmethod
     def on_part_begins(self, stream_id: int, length: int, ends: bool) -> None:
@@ -115,27 +115,27 @@ class FrameReader(asyncio.BufferedProtocol):
 
     @abstractmethod
     def on_part(self, stream_id: int, data: memoryview, ends: bool) -> None:
-        """The next part of that frame, valid until this returns. ends: it is the last one of the stream."""
+        """Take the next part of the unfinished DATA frame, valid until this returns. ends: it is the stream's last part."""
 
     @abstractmethod
     def on_header_block(self, stream_id: int, block: bytes, ends: bool) -> None:
-        """HEADERS with all its CONTINUATION frames."""
+        """Take the header block of a HEADERS frame and all its CONTINUATION frames."""
 
     @abstractmethod
     def on_window_update(self, stream_id: int, payload: bytes) -> None:
-        """WINDOW_UPDATE, which stock clients send twice for each call."""
+        """Take a WINDOW_UPDATE frame; stock clients send two for each call."""
 
     @abstractmethod
     def on_frame(self, kind: int, stream_id: int, flags: int, payload: bytes) -> None:
-        """Any other frame."""
+        """Take any other frame."""
 
     @abstractmethod
     def on_stream_failure(self, failure: StreamFailure) -> None:
-        """The peer broke one stream."""
+        """The peer broke the protocol on one stream."""
 
     @abstractmethod
     def fail(self, code: ErrorCode, message: str) -> None:
-        """The peer broke the connection."""
+        """The peer broke the protocol: end the connection."""
 
     # -- asyncio -----------------------------------------------------------------------------------------------------
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -220,7 +220,7 @@ class FrameReader(asyncio.BufferedProtocol):
         return len(PREFACE)
 
     def _check_order(self, kind: int, stream_id: int, flags: int, length: int) -> None:
-        """Raise for a frame that is wrong whatever it holds: too long, before SETTINGS, or inside of a header block."""
+        """Raise for a frame that is wrong regardless of its content: too long, before SETTINGS, or inside of a header block."""
         longest = _LONGEST.get(kind, DEFAULT_MAX_FRAME_SIZE)
         if length > longest:
             raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, f"a frame is over {longest} bytes")

@@ -36,7 +36,7 @@ class Setting(IntEnum):
 
 
 class ErrorCode(IntEnum):
-    """What RST_STREAM and GOAWAY give as the reason (section 7)."""
+    """The reasons that RST_STREAM and GOAWAY give (section 7)."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
@@ -79,13 +79,13 @@ def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
     return frame_header(len(payload), kind, flags, stream_id) + payload
 
 
-# A HEADERS frame in two parts, between which the stream identifier stands: length, type and flags; the header block.
+# A HEADERS frame without its stream identifier: the bytes before it (length, type, flags), and the header block after it.
 HeaderFrame = tuple[bytes, bytes]
 NO_HEADERS: HeaderFrame = (b"", b"")
 
 
 def header_frame(block: bytes, ends: bool = False) -> HeaderFrame:
-    """Return the HEADERS frame of a whole header block, the last frame of its stream where `ends`."""
+    """Return the HEADERS frame of a whole header block. ends: it is the last frame of its stream."""
     flags = FLAG_END_HEADERS | FLAG_END_STREAM if ends else FLAG_END_HEADERS
     return frame_header(len(block), HEADERS, flags, 0)[:-4], block
 
@@ -95,7 +95,7 @@ def settings(values: dict[Setting, int]) -> bytes:
 
 
 def window_update(stream_id: int, increment: int) -> bytes:
-    """Return the frame that lets the peer send `increment` bytes more: on one stream, or (0) on the connection."""
+    """Return the frame that lets the peer send `increment` bytes more on a stream, or on the connection for stream 0."""
     return frame(WINDOW_UPDATE, 0, stream_id, increment.to_bytes(4, "big"))
 
 
@@ -104,7 +104,7 @@ def rst_stream(stream_id: int, code: ErrorCode) -> bytes:
 
 
 def goaway(last_stream_id: int, code: ErrorCode, debug: str = "") -> bytes:
-    """Return the frame that ends a connection; streams above `last_stream_id` were not looked at."""
+    """Return the frame that ends a connection; streams above `last_stream_id` were not processed."""
     return frame(GOAWAY, 0, 0, struct.pack(">LL", last_stream_id, code) + debug.encode()[:256])
 
 
@@ -132,7 +132,7 @@ def header_fragment(flags: int, payload: bytes) -> bytes:
 
 
 def read_settings(stream_id: int, flags: int, payload: bytes) -> list[tuple[int, int]]:
-    """Return the identifiers and values of a SETTINGS frame, unknown ones too; raises for values that section 6.5.2 forbids."""
+    """Return the identifiers and values of a SETTINGS frame, also unknown ones. Raises for values that 6.5.2 forbids."""
     if stream_id:
         raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "SETTINGS on a stream")
     if len(payload) % 6 or (flags & FLAG_ACK and payload):
@@ -149,7 +149,7 @@ def read_settings(stream_id: int, flags: int, payload: bytes) -> list[tuple[int,
 
 
 def read_increment(stream_id: int, payload: bytes) -> int:
-    """Return the increment of a WINDOW_UPDATE frame, in bytes; a failure for 0 and a wrong length (section 6.9)."""
+    """Return the increment of a WINDOW_UPDATE frame, in bytes. Raises for 0 and for a wrong length (section 6.9)."""
     if len(payload) != 4:
         raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE does not have 4 bytes")
     increment: int = _NUMBER.unpack(payload)[0] & MAX_WINDOW

@@ -1,6 +1,6 @@
-"""Header blocks decoded (HPACK, RFC 7541): the fields of each, and the dynamic table that blocks of a connection share.
+"""Decodes header blocks (HPACK, RFC 7541) with the dynamic table that the blocks of a connection share.
 
-The tables of Huffman's code are those of the library hpack, which itself takes five times as long for a block.
+The tables of the Huffman code come from the library hpack, whose own decoder takes five times as long for a block.
 """
 
 from hpack.huffman_table import HUFFMAN_COMPLETE, HUFFMAN_EMIT_SYMBOL, HUFFMAN_FAIL, HUFFMAN_TABLE
@@ -9,18 +9,18 @@ from hpack.table import HeaderTable
 MAX_HEADER_LIST_SIZE = 64 * 1024  # bytes, as RFC 9113 counts them: name + value + FIELD_OVERHEAD for each field
 MAX_TABLE_SIZE = 4096  # bytes: the default of SETTINGS_HEADER_TABLE_SIZE, which we do not send
 FIELD_OVERHEAD = 32  # bytes
-_MAX_INTEGER_BYTES = 4  # after the prefix: we take no length of more than 2^28
+_MAX_INTEGER_BYTES = 4  # bytes of an integer after its prefix: no length may be over 2^28
 
 HeaderField = tuple[bytes, bytes]
 HeaderList = list[HeaderField]
 
-# By their index (section 2.3.3): from 1 the static table, after it the dynamic one, newest first.
+# Fields by their index (section 2.3.3): first the static table, from 1; then the dynamic table, newest first.
 _STATIC: dict[int, HeaderField] = dict(enumerate(HeaderTable.STATIC_TABLE, 1))
 _STATIC_COUNT = len(_STATIC)
 
 
 class HeaderBlockError(Exception):
-    """The block is not in HPACK's encoding. What follows on the connection cannot be decoded either."""
+    """The block is not in HPACK's encoding. Later blocks of the connection cannot be decoded either."""
 
 
 class HeaderListTooLongError(Exception):
@@ -30,7 +30,7 @@ class HeaderListTooLongError(Exception):
 class FieldDecoder:
     """Decodes the blocks of one connection in their order.
 
-    changed: the last block has changed the meaning of the next one.
+    changed: the last block has changed the dynamic table, and so the meaning of later blocks.
     """
 
     __slots__ = ("_entries", "_max_size", "_size", "changed")
@@ -42,7 +42,7 @@ class FieldDecoder:
         self.changed = False
 
     def decode(self, block: bytes) -> HeaderList:
-        """Return the fields of a block in order. HeaderBlockError, HeaderListTooLongError."""
+        """Return the fields of a block in order. HeaderBlockError if it is malformed, HeaderListTooLongError if too long."""
         self.changed = False
         try:
             return self._decode(block)
@@ -68,7 +68,7 @@ class FieldDecoder:
                     raise HeaderBlockError("the table's size changes inside of a block")
                 at = self._resize(block, first, at)
                 continue
-            else:  # a literal field (section 6.2), which goes into the table where it begins with 01
+            else:  # a literal field (section 6.2), which is added to the table if its first bits are 01
                 prefix = 0x3F if first >= 0x40 else 0x0F
                 index = first & prefix
                 if index == prefix:
@@ -89,7 +89,8 @@ class FieldDecoder:
         return fields
 
     def _add(self, field: HeaderField) -> None:
-        """Add a field to the table, and evict the oldest ones for it: all of them, where it is too large (section 4.4)."""
+        """Add a field to the table, and evict the oldest fields to make room. A field that is too large empties the table
+        (section 4.4)."""
         self.changed = True
         self._entries.append(field)
         self._size += len(field[0]) + len(field[1]) + FIELD_OVERHEAD
@@ -118,7 +119,7 @@ class FieldDecoder:
 
 
 def _integer(block: bytes, at: int, value: int) -> tuple[int, int]:
-    """Return the integer (section 5.1) whose prefix holds `value`, all ones, and where the next item begins."""
+    """Return an integer (section 5.1), and where the next item begins. value: the integer's prefix, whose bits are all ones."""
     for count in range(_MAX_INTEGER_BYTES):
         byte = block[at]
         at += 1
@@ -142,12 +143,13 @@ def _string(block: bytes, at: int) -> tuple[bytes, int]:
     return (_huffman(text) if first & 0x80 else text), stop
 
 
-# (state << 8 | byte) -> next state, what the byte completes, and whether the text may end there; built as they are needed
+# (state << 8 | byte) -> next state, the characters that the byte completes, and whether the text may end there. It is filled on
+# demand.
 _STEPS: dict[int, tuple[int, bytes, bool]] = {}
 
 
 def _huffman(text: bytes) -> bytes:
-    """Return a text in Huffman's code decoded (section 5.2 and appendix B)."""
+    """Decode a text that is in the Huffman code (section 5.2 and appendix B)."""
     state = 0
     complete = True
     pieces = []
@@ -162,7 +164,7 @@ def _huffman(text: bytes) -> bytes:
 
 
 def _make_step(key: int) -> tuple[int, bytes, bool]:
-    """Join the steps of a byte's two halves."""
+    """Make the step of a byte from the steps of its two halves."""
     state, byte = key >> 8, key & 0xFF
     piece = b""
     flags = 0

@@ -1,4 +1,4 @@
-"""Header blocks: decoded with a cache of repeated ones, and encoded so that no state is needed (HPACK, RFC 7541)."""
+"""Decodes header blocks with a cache of repeated blocks, and encodes header blocks without state (HPACK, RFC 7541)."""
 
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
@@ -25,8 +25,8 @@ Head = TypeVar("Head")
 class HeaderDecoder(Generic[Head]):
     """Decodes the blocks of one connection and hands each to `parse`.
 
-    A client repeats the same block for every call, made of references to the dynamic table. Its meaning is fixed until
-    the table changes, so that the result of `parse` is kept until then.
+    A client repeats the same block, made of references to the dynamic table, for every call. Its meaning is fixed until
+    the table changes, so the result of `parse` is kept until then.
     """
 
     def __init__(self, parse: Callable[[HeaderList], Head]) -> None:
@@ -45,7 +45,7 @@ class HeaderDecoder(Generic[Head]):
         return head
 
     def decode_fields(self, block: bytes) -> HeaderList:
-        """Return the fields of a block in order. Blocks that nobody wants (trailers) are decoded too: they change the table."""
+        """Return the fields of a block in order. Blocks of ignored trailers are decoded too, because they change the table."""
         try:
             fields = self._decoder.decode(block)
         except HeaderListTooLongError:
@@ -73,7 +73,7 @@ def _integer(value: int, prefix_bits: int, pattern: int) -> bytes:
 
 
 def encode_headers(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return a header block that touches no dynamic table, so that it may be made once and sent on every connection."""
+    """Return a header block that uses no dynamic table, so that it may be made once and sent on every connection."""
     block = bytearray()
     for name, value in fields:
         index, _, full = _STATIC.search(name, value) or (0, name, None)

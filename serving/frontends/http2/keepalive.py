@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from serving.cli.options import Options
 
 KEEPALIVE_PING = b"slipway\0"
-WITHOUT_CALLS_MS = 7_200_000  # the shortest time between two pings of a peer without calls, unless those are permitted
+WITHOUT_CALLS_MS = 7_200_000  # shortest time between two pings of a peer without calls, unless it may send such pings
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Keepalive:
         return True
 
     def silent_s(self, now: float) -> float:
-        """Return the seconds without traffic, as of the last call of `wants_ping`."""
+        """Return the seconds since `wants_ping` last noticed traffic, or a ping of ours was answered."""
         return now - self._heard_at
 
     def is_dead(self, now: float) -> bool:
@@ -116,7 +116,7 @@ class Keepalive:
         return bool(self._ping_sent_at) and (now - self._ping_sent_at) * 1000 > self._settings.timeout_ms
 
     def is_old(self, now: float, grace: bool = False) -> bool:
-        """Return whether the connection has had its time, and with `grace` also the time to finish its calls."""
+        """Return whether the connection has reached its greatest age; grace: and has also had the time to finish its calls."""
         settings = self._settings
         if not settings.max_age_ms or (grace and not settings.max_age_grace_ms):
             return False

@@ -1,4 +1,4 @@
-"""Which streams of a connection are open, and which frames may still come for the others (RFC 9113, section 5.1)."""
+"""The open streams of a connection, and checks of the frames that come for closed or idle ones (RFC 9113, section 5.1)."""
 
 from serving.frontends.http2.frames import ConnectionFailure, ErrorCode, StreamFailure
 from serving.frontends.http2.stream import Stream
@@ -7,14 +7,14 @@ MAX_REMEMBERED = 1000  # streams that were answered early
 
 
 class OpenStreams:
-    """The streams of one connection: idle above `last_id`, open in `by_id`, closed otherwise."""
+    """The streams of one connection. Streams above `last_id` are idle, streams in `by_id` are open, all others are closed."""
 
     __slots__ = ("_answered_early", "by_id", "last_id")
 
     def __init__(self) -> None:
         self.by_id: dict[int, Stream] = {}
         self.last_id = 0
-        self._answered_early: set[int] = set()  # closed while the request was still coming: the rest of it is ignored
+        self._answered_early: set[int] = set()  # closed before the end of the request, whose rest is ignored
 
     def check_late_data(self, stream_id: int, ends: bool) -> None:
         """Raise for a DATA frame on a stream that is idle, half-closed or closed, unless it is to be ignored."""
@@ -28,7 +28,7 @@ class OpenStreams:
             self._answered_early.discard(stream_id)
 
     def for_trailers(self, stream_id: int, ends: bool) -> Stream | None:
-        """Return the stream that a second HEADERS frame is for; None where it is to be ignored (section 8.1)."""
+        """Return the stream of a second HEADERS frame; None if the frame is to be ignored (section 8.1)."""
         stream = self.by_id.get(stream_id)
         if stream is None:
             if stream_id not in self._answered_early:
@@ -41,7 +41,7 @@ class OpenStreams:
         return stream
 
     def close(self, stream_id: int) -> Stream | None:
-        """Take the stream out; return it, or None where it is not open."""
+        """Remove a stream and return it; None if the stream is not open."""
         return self.by_id.pop(stream_id, None)
 
     def close_all(self) -> list[Stream]:
@@ -56,7 +56,7 @@ class OpenStreams:
         self._answered_early.add(stream_id)
 
     def reset_by_peer(self, stream_id: int) -> None:
-        """Expect nothing more on a stream that the peer has reset; raises for one that is idle (section 6.4)."""
+        """Expect no more frames on a stream that the peer has reset. Raises for an idle stream (section 6.4)."""
         if not stream_id or stream_id > self.last_id:
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, f"RST_STREAM on idle stream {stream_id}")
         self._answered_early.discard(stream_id)

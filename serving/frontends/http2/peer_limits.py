@@ -1,4 +1,4 @@
-"""How much one peer may make this side do: frames that ask for nothing, open streams, and requests under way.
+"""Limits of the work that one peer can cause: frames that ask for nothing, open streams, and requests under way.
 
 Sources: CVE-2023-44487 (rapid reset), CVE-2019-9512 to CVE-2019-9518 (floods), RFC 9113 section 10.5.
 """
@@ -10,10 +10,10 @@ from typing import Protocol
 from serving.core.waiters import Waiters
 from serving.frontends.http2.frames import ConnectionFailure, ErrorCode
 
-BUCKET_SIZE = 2000.0  # frames; more than the streams of a connection, all of which may be cancelled at once
+BUCKET_SIZE = 2000.0  # frames; more than a connection has streams, because a client may cancel all of them together
 REFILL_PER_S = 200  # frames
-WINDOW_UPDATES_PER_FRAME = 4  # for each frame that was sent and each stream that was opened
-MAX_PENDING_REQUESTS = 1024  # of all streams of a connection that carry several requests
+WINDOW_UPDATES_PER_FRAME = 4  # free WINDOW_UPDATE frames for each frame that was sent and each stream that was opened
+MAX_PENDING_REQUESTS = 1024  # requests under way on all streams of a connection that carry several requests
 MAX_UNREAD_REPLIES = 64 * 1024  # bytes
 
 
@@ -38,8 +38,8 @@ class FloodLimiter:
             raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that ask for nothing")
 
     def charge_window_update(self, frames_sent: int) -> None:
-        """Count a WINDOW_UPDATE frame. It is free where it may answer a frame of ours, or widen the window of an opened stream,
-        as gRPC's clients do before they have their response."""
+        """Count a WINDOW_UPDATE frame. It costs nothing if it may answer a frame of ours, or widen the window of an opened
+        stream, as gRPC's clients do before they have their response."""
         self._window_updates += 1
         if self._window_updates > WINDOW_UPDATES_PER_FRAME * (frames_sent + self.streams_opened):
             self.charge()
@@ -56,7 +56,7 @@ class FloodLimiter:
             self._tokens += 1
 
     def refill(self, seconds: float) -> None:
-        """Give back the tokens of the time that has passed."""
+        """Add the tokens for the time that has passed."""
         self._tokens = min(BUCKET_SIZE, self._tokens + REFILL_PER_S * seconds)
 
 
@@ -68,7 +68,7 @@ class WaitingStream(Protocol):
 
 
 class ConcurrencyLimit:
-    """How many streams a connection may have open, and how many requests under way on those that carry several."""
+    """Limits the open streams of a connection, and the requests under way on streams that carry several requests."""
 
     __slots__ = ("_free_below", "_max_requests", "_waiters", "max_streams", "pending_requests")
 
@@ -76,7 +76,7 @@ class ConcurrencyLimit:
         self.max_streams = max_streams
         self.pending_requests = 0
         self._max_requests = max_requests
-        # With fewer requests under way a stream need not wait. 0 while others wait, which go first: one comparison says both.
+        # A stream need not wait if fewer requests are under way. While other streams wait, this is 0, because they go first.
         self._free_below = max_requests
         self._waiters: Waiters[WaitingStream] | None = (
             None  # made when a stream first waits: most connections need none
@@ -103,7 +103,7 @@ class ConcurrencyLimit:
         return self.pending_requests < self._max_requests
 
     def _release(self, stream: WaitingStream) -> None:
-        """Let a stream read on: until there is no room, when it waits again behind the others."""
+        """Let a stream read on. When there is no more room, it waits again, behind the other streams."""
         self._free_below = self._max_requests
         stream.released()
         if self._waiters:

@@ -1,4 +1,4 @@
-"""One HTTP/2 stream, and how the streams of a connection share what may be sent (RFC 9113, sections 5.1 and 5.2)."""
+"""One HTTP/2 stream, and the writer that shares a connection between its streams (RFC 9113, sections 5.1 and 5.2)."""
 
 import asyncio
 from abc import abstractmethod
@@ -31,13 +31,13 @@ _DATA_TYPE = bytes((DATA, 0))  # and no flags
 
 Buffer = bytes | bytearray | memoryview
 
-_ROUND_SIZE = 256 * 1024  # bytes that a stream sends before the next one may send
-_WORTH_AN_UPDATE = 256  # bytes of a frame
+_ROUND_SIZE = 256 * 1024  # bytes that a stream sends before the next stream may send
+_WORTH_AN_UPDATE = 256  # bytes of the smallest frame that counts in `frames_sent` though its buffer goes on
 _REFERENCED_FROM = 16 * 1024  # bytes: smaller buffers are joined, larger ones are not copied
 
 
 class StreamConnection(Protocol):
-    """The connection that carries a stream, as streams use it."""
+    """The part of a connection that its streams use."""
 
     receive_window: int  # bytes that the peer may send on a new stream
     transport: asyncio.Transport
@@ -47,7 +47,7 @@ class StreamConnection(Protocol):
 
     @property
     def draining(self) -> bool:
-        """No new streams are taken, and those that only wait should end."""
+        """Return whether the connection takes no new streams; streams that only wait should end then."""
 
     def replenish(self, stream: "Stream") -> None:
         """Let the peer send more on the stream, if it takes more now."""
@@ -80,8 +80,8 @@ class Stream:
         self.send_window = connection.writer.initial_window
         self.receive_window = connection.receive_window
         self.remote_ended = False  # the request is complete: "half-closed (remote)" in section 5.1
-        self.response_complete = False  # though perhaps not yet sent
-        self.outgoing: deque[bytes | memoryview] | None = None  # unsent: finished frames, or (memoryview) body
+        self.response_complete = False  # the response is complete, but perhaps not sent yet
+        self.outgoing: deque[bytes | memoryview] | None = None  # unsent frames (bytes), and body (memoryview)
         self.unread_memory = 0  # bytes that are counted for `outgoing`
         self.bytes_flushed = 0  # bytes of body that had to wait and have been sent
 
@@ -91,10 +91,10 @@ class Stream:
 
     @abstractmethod
     def receive(self, data: "bytes | memoryview", end: bool) -> None:
-        """Take a piece of the body, the last one where `end`; a memoryview is valid only until this returns."""
+        """Take a piece of the body; a memoryview is valid only until this returns. end: it is the last piece."""
 
     def receive_all(self, pieces: NDArray[np.uint8]) -> None:
-        """Take several pieces of the body [number, bytes of each], not the last ones; valid until this returns."""
+        """Take several pieces of the body [number, bytes of each], without the last piece; valid until this returns."""
         for piece in pieces:
             self.receive(piece.data, False)
 
@@ -103,7 +103,7 @@ class Stream:
         """The peer or the connection has gone: nothing can be answered any more."""
 
     def wants_more(self) -> bool:
-        """Return whether the peer may send more now; where not, the stream calls `connection.replenish` later."""
+        """Return whether the peer may send more now. If it may not, the stream calls `connection.replenish` later."""
         return True
 
     def awaited(self) -> "tuple[Awaited, int] | None":
@@ -115,17 +115,17 @@ class Stream:
         return self.awaited() is not None
 
     def overdue(self, awaited: Awaited) -> None:
-        """The peer has not done it in time."""
+        """The peer has not done the awaited task in time."""
         self.connection.reset(self, ErrorCode.CANCEL)
         self.aborted()
 
     def counted(self) -> int:
-        """Return how many bytes of memory the request has until its response is taken, which may be as large."""
+        """Return the bytes of memory that the request keeps until its response, which may be as large, is taken."""
         return 0
 
     def keep(self, size: int) -> None:
-        """Count the part of `size` bytes waiting for the peer that exceeds the request; the response is given up where there is
-        no room for it."""
+        """Count memory for the response, of which `size` bytes wait for the peer, as far as it exceeds the request. If there is
+        no memory, reset the stream."""
         more = size - self.counted() - self.unread_memory
         if more > COUNTED_FROM:
             try:
@@ -137,24 +137,24 @@ class Stream:
                 self.unread_memory += more
 
     def nothing_waits(self) -> None:
-        """Give back what `keep` has counted."""
+        """Give back the memory that `keep` has counted."""
         if self.unread_memory:
             self.connection.memory.give(self.unread_memory)
             self.unread_memory = 0
 
     def closed(self) -> None:
-        """All of the response has been sent, or the rest of it is dropped: nothing is kept for this stream any more."""
+        """The response has been sent, or the rest of it is dropped: the stream gives back its memory."""
 
     def padded(self, size: int) -> None:
         """The peer has sent `size` bytes of padding, which count as received."""
 
     def drained(self) -> None:
-        """All that had to wait has been sent, and the response goes on."""
+        """All waiting data has been sent, and the response is not complete yet."""
 
 
 class FrameWriter:
-    """The sending half of a connection: it sends at once where flow-control windows and transport allow, else stream by stream
-    in rounds as they open (section 5.2)."""
+    """The sending half of a connection. It sends immediately if the flow-control windows and the transport allow that.
+    Otherwise data waits, and the streams send in rounds when the windows open (section 5.2)."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self.initial_window = DEFAULT_WINDOW  # the peer's SETTINGS_INITIAL_WINDOW_SIZE
@@ -174,7 +174,7 @@ class FrameWriter:
         trailers: HeaderFrame = NO_HEADERS,
     ) -> None:
         """Send headers, body (buffers of `size` bytes in all, which nobody changes any more) and trailers, which end the
-        stream; each may be empty. What cannot be sent now waits in `stream.outgoing`."""
+        stream; each may be empty. Data that cannot be sent now waits in `stream.outgoing`."""
         identifier = stream.id.to_bytes(4, "big")
         start, block = headers
         head = (start, identifier, block) if start else ()
@@ -182,7 +182,7 @@ class FrameWriter:
         tail = (start, identifier, block) if start else ()
         if tail:
             stream.response_complete = True
-        if (  # one DATA frame holds it all, now; comparisons are cheaper than min
+        if (  # the body fits into one DATA frame, which may be sent now; comparisons are cheaper than min
             size <= self._window
             and size <= stream.send_window
             and size <= self.max_frame_size
@@ -219,7 +219,7 @@ class FrameWriter:
         self._waiting.pop(stream.id, None)
 
     def flush(self) -> None:
-        """Send a round of each stream until windows or transport let none send more."""
+        """Send rounds of all waiting streams until the windows or the transport let no stream send more."""
         progress = True
         while progress and not self.paused:
             progress = False
@@ -267,7 +267,7 @@ class FrameWriter:
         return True
 
     def _add_frames(self, frames: "list[bytes | memoryview]", stream_id: int, data: memoryview, is_last: bool) -> None:
-        """Put `data` into DATA frames as large as the peer takes them; `is_last`: no more of its buffer follows."""
+        """Put `data` into DATA frames as large as the peer takes them. is_last: `data` is the end of its buffer."""
         step = self.max_frame_size
         whole, rest = divmod(len(data), step)
         header = frame_header(step, DATA, 0, stream_id)
@@ -309,7 +309,7 @@ class FrameWriter:
 
 
 def _views(body: Iterable[Buffer]) -> list[memoryview]:
-    """Return large buffers as they are and small ones joined with their neighbours: each view becomes a frame or more."""
+    """Return views of large buffers, and of small buffers joined with their neighbours: each view is sent in its own frames."""
     views: list[memoryview] = []
     small: list[Buffer] = []
     for part in body:
