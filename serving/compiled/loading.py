@@ -43,7 +43,7 @@ class _Finder(MetaPathFinder):
 
 
 def use() -> None:
-    """From here on, import the modules in MODULES compiled, if there is a build. Call this before any of them is imported."""
+    """From here on, import the modules in MODULES compiled, if there is a build. Call it before any of them is imported."""
     if Compiled.used:
         return
     if os.environ.get(VARIABLE) == "no":
@@ -73,7 +73,7 @@ def use() -> None:
 
 
 def _hold(folder: Path) -> bool:
-    """Lock a build against removal while this process lives: it imports some of the modules late. Return False without a
+    """Lock a build against removal while this process lives: it imports some of the modules late. Return False if there is no
     build."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

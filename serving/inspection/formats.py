@@ -19,7 +19,7 @@ _UNDECLARED = ModelFormat("", "")
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format of files. `backend` is "" if no backend of this server runs it. declared: details of a format that one runs."""
+    """A format of files. `backend` is "" if no backend of this server runs it. declared: details of a format with a backend."""
 
     name: str
     backend: str = ""
@@ -105,7 +105,7 @@ def head_of(path: Path) -> bytes:
 
 
 def detect(path: Path) -> tuple[Format, str]:
-    """Return the format of a file, and a problem that the file has as such a format; "" for a sound file."""
+    """Return the format of a file, and the problem that keeps the file from being a sound file of this format, "" for none."""
     meant = MEANT.get(path.suffix.lower(), UNKNOWN)
     if path.name == "saved_model.pb":
         return SAVED_MODEL, ""

@@ -63,7 +63,7 @@ class ReportObject(TypedDict):
     names: list[str]
     missing: list[str]
     class_names: dict[str, list[str]]
-    archive: Mapping[str, Json] | None  # the description of an archive; None for other files
+    archive: Mapping[str, Json] | None  # the description of an archive, or None for other files
     executes_code: bool
     problems: list[dict[str, str]]
     config: str

@@ -1,11 +1,11 @@
 """Golden requests: example requests with expected answers, sent to a model before it takes the requests of clients.
 
-They run one after another through the model's scheduler and instances, count in no statistics, and neither read nor fill the
-response cache. Two kinds of models do count them, because they already serve: the models of an ensemble's steps, and models
-that a Python model calls.
+Golden requests run one after another through the model's scheduler and instances, count in no statistics, and neither read nor
+fill the response cache. But models that already serve do count them: the models of an ensemble's steps, and models that a
+Python model calls.
 
-A change that is applied to a serving version without a new model leaves its answers as they are. Such a version is sent only
-the golden requests that it has not passed yet, and counts them like requests of clients.
+A change that is applied to a serving version without a new model leaves the version's answers as they are. Such a version is
+sent only the golden requests that it has not passed yet, and counts them like requests of clients.
 
 A golden request to a model with a sequence batcher has to both begin and end its sequence. A decoupled model has to answer a
 golden request with exactly one response, because nothing says which of several responses is the expected one.
@@ -93,7 +93,7 @@ async def _ask(model: Model, check: GoldenCheck, runtime: Runtime) -> tuple[bool
 
 
 def _compare(golden: GoldenRequest, outputs: Mapping[str, Tensor]) -> tuple[bool, str]:
-    """Compare by the rule that the dashboard uses too. Elements are not compared if a tensor has not the expected shape."""
+    """Compare by the rule that the dashboard uses too. Elements are compared only if a tensor has the expected shape."""
     shapes = {tensor.name: tensor.shape for tensor in golden.expected}
     answered = {
         name: from_array(name, array)

@@ -85,7 +85,7 @@ class LoadStopped(ServingError):
     """Raised when a load fails, either at the last step of its report or before the first step.
 
     reason: the message without the words of Triton that precede it, for callers that know the model. handler_status: the HTTP
-    status with which the model's own code refused to load; None if the load failed for another reason.
+    status with which the model's own code refused to load, or None if the load failed for another reason.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class LoadProgress:
         self._left = left
 
     def shown(self) -> Loading | None:
-        """Return how far the load is; None before its first step."""
+        """Return how far the load is, or None before its first step."""
         if not self.report.steps:
             return None
         done = self._done if self._left is None else max(0, self._of - self._left())

@@ -159,8 +159,8 @@ class Model:
 
     @property
     def labels(self) -> Labels:
-        """Return the labels from the label files. Outputs of an ensemble without labels there take those of the step that
-        makes them."""
+        """Return the labels from the label files. If an output of an ensemble has no labels there, it takes the labels of the
+        step that makes it."""
         if self._step_labels is None:
             return self._labels
         own = {name: labels for name, labels in self._labels.items() if labels}
@@ -183,7 +183,7 @@ class Model:
 
     @property
     def available(self) -> bool:
-        """Return whether any instance would answer now; True for a model without instances."""
+        """Return whether any instance would answer now, or True for a model without instances."""
         return not self.instances or any(instance.available() for instance in self.instances)
 
     def sequence_start_ns(self, identifier: int | str) -> int:
@@ -225,7 +225,7 @@ class Model:
                 try:
                     raise failure from None
                 finally:
-                    del failure  # it refers to this frame, which would keep the request until a garbage collection
+                    del failure  # the error refers to this frame, which would keep the request in memory
 
     def _proceeds(self, request: InFlightRequest) -> bool:
         """Return whether a request to a draining model belongs to a sequence that is open."""

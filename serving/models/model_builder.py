@@ -77,8 +77,8 @@ class ModelBuilder:
     async def build(
         self, version: ModelVersion, source: VersionSource, config: ModelConfig, *, awake: bool = False
     ) -> Model | SleepingModel:
-        """Build the model of a version, without warming it up. Its residency may ask for a sleeping model; the model is built
-        awake all the same if `awake` is true, or if it replaces a model that is awake."""
+        """Build the model of a version, without warming it up. The model sleeps if its residency asks for that, unless
+        `awake` is true or it replaces a model that is awake."""
         spec = self._spec(source, config)
         needed = await self._memory_needed(version, spec)
         if self._sleeps(version, config, needed, awake=awake):
@@ -124,8 +124,8 @@ class ModelBuilder:
         )
 
     async def _memory_needed(self, version: ModelVersion, spec: ModelSpec) -> MemoryUse:
-        """Return the memory that the model held when it was last awake. If that is unknown, return the size of its files, for
-        the host and for each of its GPUs."""
+        """Return the memory that the model held when it was last awake. If this memory is unknown, return the size of its
+        files, for the host and for each of its GPUs."""
         if version.memory_awake is not None:
             return version.memory_awake
         size = await self._runtime.in_thread(files_bytes, spec.version_dir)

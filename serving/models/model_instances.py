@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 async def all_of(works: Iterable[Coroutine[None, None, None]]) -> None:
-    """Await all, then raise the error of the first one that failed."""
+    """Await all works, then raise the error of the first work that failed."""
     results = await asyncio.gather(*works, return_exceptions=True)
     failure = next((result for result in results if isinstance(result, BaseException)), None)
     if failure is not None:

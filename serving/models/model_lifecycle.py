@@ -1,4 +1,4 @@
-"""The versions of one model and their states: UNAVAILABLE, LOADING, READY or UNLOADING, each with a reason.
+"""The versions of one model and their states (UNAVAILABLE, LOADING, READY or UNLOADING), each with a reason.
 
 A load covers all versions that the policy selects, and succeeds or fails as a whole, as in Triton. New models are built and
 warmed up while the old ones serve. When all new models are ready, each version switches one reference and lets its old model
@@ -55,7 +55,7 @@ Destination = Model | SleepingModel | TrafficSplit | SequenceRoute
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change that a load makes to one version. config: the configuration to serve with; None if nothing changed. built:
+    """The change that a load makes to one version. config: the configuration to serve with, or None if nothing changed. built:
     whether a new model is built; if not, the serving model takes the configuration."""
 
     version: ModelVersion
@@ -102,9 +102,10 @@ class ModelLifecycle:
         self._rollouts = rollouts
         self._builder = ModelBuilder(identifier, runtime, effective_config, residency, self._wake)
         self._drains: set[asyncio.Task[None]] = set()
-        # The model that each number or alias means, by its text in a request.
+        # Each number and alias, as text, with the model that it means.
         self._models_by_version: dict[str, Model | SleepingModel] = {}
-        self._destinations: dict[str, Destination] = {}  # by these names, and by those of open sequences
+        # The destination for each of these names, and for names under which sequences are still open.
+        self._destinations: dict[str, Destination] = {}
         self._progress: LoadProgress | None = None  # the load that is under way or whose replaced models still drain
         self._checking: asyncio.Task[None] | None = None  # the task that runs the golden requests of the load
         self._broken_off = ""  # why the golden requests were broken off, as a clause
@@ -156,7 +157,7 @@ class ModelLifecycle:
         return tuple(sorted(name for name, version in self.aliases.items() if version == number and serves))
 
     def failed_reload(self, version: ModelVersion) -> str:
-        """Return why the last load failed before any version was loaded, for a version that still serves; "" if it did not."""
+        """Return why the last load failed before any version was loaded, if it did and this version still serves; else ""."""
         return KEEPS_SERVING + self.error if self.error and version.model is not None else ""
 
     def _because(self) -> str:
@@ -339,7 +340,7 @@ class ModelLifecycle:
             self._checking.cancel()
 
     async def _reconfigure_all(self, changes: list[Change]) -> None:
-        """Give the models that stay their new configuration. If one model fails to take it, all get their old one back."""
+        """Give the models that stay their new configuration. If one model fails, all get their old configuration back."""
         before = {change.source.version: model.config for change in changes if (model := change.version.model)}
         try:
             await self._each(changes, self._reconfigure)
@@ -396,7 +397,7 @@ class ModelLifecycle:
             self._progress = None
 
     def loading(self, number: int) -> Loading | None:
-        """Return how far the load of a version is; None if no load of it is under way."""
+        """Return how far the load of a version is, or None if no load of it is under way."""
         progress = self._progress
         return progress.shown() if progress is not None and number in progress.versions else None
 
@@ -437,7 +438,7 @@ class ModelLifecycle:
 
     # -- sleeping --------------------------------------------------------------------------------------------------
     def sleep(self, version: ModelVersion) -> "asyncio.Task[None]":
-        """Free the weights of a version; its next request loads them again. Return a task that ends once they are freed."""
+        """Free a version's weights; its next request loads them again. The returned task ends once the weights are freed."""
         model = version.model
         assert isinstance(model, Model)
         version.memory_awake = model.held
@@ -447,8 +448,8 @@ class ModelLifecycle:
         return self._drain(version, model)
 
     async def _wake(self, version: ModelVersion, sleeping: SleepingModel) -> None:
-        """Load for the first request, unless every waiting request has been cancelled. If a reload or an unload came first,
-        the waiting requests get the outcome of that."""
+        """Load the version for the first request, unless every waiting request has been cancelled. If a reload or an unload
+        came first, the waiting requests get its outcome."""
         async with self.lock:  # waking takes no other lock, so it never waits for a load that waits for the waking
             if not sleeping.pending:
                 return
@@ -484,7 +485,7 @@ class ModelLifecycle:
 
     # -- unloading -------------------------------------------------------------------------------------------------
     def unload(self) -> None:
-        """Take no new requests; those under way finish. Open sequences end, because no model is left to continue them."""
+        """Take no new requests; requests under way finish. Open sequences end, because no model is left to continue them."""
         self.break_off(UNLOADED)
         for version in self.versions.values():
             self._retire(version, "unloaded")
@@ -617,7 +618,7 @@ def _default_of(sources: list[VersionSource]) -> int:
 
 
 def _release_of(source: VersionSource) -> int | None:
-    """Return the release of a configuration that is not checked yet; None if it is invalid."""
+    """Return the release of a configuration that is not checked yet, or None if it is invalid."""
     try:
         return release_of(source.config)
     except InvalidConfig:
@@ -648,13 +649,13 @@ def _by_reason(failures: dict[int, ServingError]) -> dict[str, list[str]]:
 
 
 def _handler_status(failures: dict[int, ServingError]) -> int | None:
-    """Return the HTTP status with which a model's own code refused to load; None if the load failed for another reason."""
+    """Return the HTTP status with which a model's own code refused to load, or None if the load failed for another reason."""
     return next((error.status for error in failures.values() if isinstance(error, HandlerFailed)), None)
 
 
 def _code(failures: dict[int, ServingError]) -> Code:
-    """Return the error code that all versions share. If they differ, return INTERNAL if one of them is, else INVALID_ARG, as in
-    Triton."""
+    """Return the error code that all versions share. If the codes differ, return INTERNAL if it is among them, else
+    INVALID_ARG, as in Triton."""
     codes = {error.code for error in failures.values()}
     if len(codes) > 1 and Code.INTERNAL not in codes:
         return Code.INVALID_ARG

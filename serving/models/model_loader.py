@@ -130,7 +130,7 @@ class ModelLoader:
         return report
 
     async def load_many(self, names: list[str]) -> list[tuple[str, ServingError]]:
-        """Load all at the same time. Return the failures."""
+        """Load all these models at the same time. Return the failures."""
         return await failures({name: self.load(name) for name in names})
 
     async def load_identified(
@@ -235,7 +235,7 @@ class ModelLoader:
     async def _find(self, name: str) -> list[ModelIdentifier]:
         """Return the models of a name: the models in the repositories or, if there are none, models that were loaded before.
 
-        If the repositories know no such model, the cloud is asked: one may have been published a moment ago. Raise NotPolled
+        If the repositories know no such model, the cloud is asked: the model may have just been published. Raise NotPolled
         if there is none.
         """
         try:
@@ -362,7 +362,7 @@ class ModelLoader:
     def _known_steps(
         self, model: ModelIdentifier, read: Mapping[ModelIdentifier, set[ModelIdentifier]]
     ) -> set[ModelIdentifier] | None:
-        """Return the steps of a model that is being loaded, is loaded or was read; None where it has to be read."""
+        """Return the steps of a model that is being loaded, is loaded or was read, or None where it has to be read."""
         if model in self._loading:
             return self._loading[model]
         lifecycle = self._models.get(model)

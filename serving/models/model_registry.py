@@ -1,7 +1,7 @@
 """All models that are or were loaded, unless they were forgotten since, and the lookup of a model by its name.
 
-Clients and Python models give only a name. It means the one model of that name whose load was requested and that was not
-unloaded since. If several namespaces have such a model, the name is ambiguous and means none of them. A step of an ensemble
+Clients and Python models give only a name. Such a name means the one model of that name whose load was requested and that was
+not unloaded since. If several namespaces have such a model, the name is ambiguous and means none of them. A step of an ensemble
 prefers the ensemble's own namespace.
 Source: Triton's core, FindModelIdentifier and FindNode in model_repository_manager.cc.
 """

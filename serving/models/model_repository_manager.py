@@ -128,7 +128,7 @@ class ModelRepositoryManager:
         lifecycle.destination(request.asked.model_version).submit(request)
 
     def resolve(self, name: str, version: str) -> Model | SleepingModel:
-        """Return the model, loaded or sleeping, that a client means; raise NOT_FOUND, UNAVAILABLE or INVALID_ARG if none."""
+        """Return the model, loaded or sleeping, that a client means, or raise NOT_FOUND, UNAVAILABLE or INVALID_ARG."""
         try:
             lifecycle = self._by_name.get(name) or self._models.find(name)
             return lifecycle.resolve(version)
@@ -136,7 +136,7 @@ class ModelRepositoryManager:
             raise self._not_yet(name, error) from None
 
     def _not_yet(self, name: str, error: ServingError) -> ServingError:
-        """Return the error for a model of which no version serves: NotYet if it is about to be loaded, else the given error."""
+        """Return the error to raise if no version of a model serves. This is NotYet if the model is about to be loaded."""
         lifecycle = self._by_name.get(name)
         if self._wanted_models is None or (lifecycle and lifecycle.default) or name not in self._wanted_models:
             return error

@@ -1,7 +1,7 @@
 """How one model answers its requests: from batches, from an ensemble's steps, from a stream of responses, from the cache.
 
-A request gets one final answer. Each callback counts it, gives it the form that the client asked for, and sends it; an error
-that is raised on the way is the request's answer.
+A request gets one final answer. Each callback counts the answer, gives it the form that the client asked for, and sends it; an
+error that is raised on the way is the request's answer.
 """
 
 import time
@@ -103,8 +103,8 @@ class ModelResponses:
 
     @_fails_the_request
     def ensemble_answered(self, request: InFlightRequest, answer: Answer, steps: Phases) -> None:
-        """Answer the request to an ensemble that is done. answer: its last response; None if that is already sent. steps: the
-        durations of the steps."""
+        """Answer the request to an ensemble that is done. answer: its last response, or None if that is already sent. steps:
+        the durations of the steps."""
         if isinstance(answer, ServingError):
             self._statistics.count_failure(request, "CANCELED" if answer.code is Code.CANCELLED else "OTHER")
             request.respond(answer)
@@ -147,7 +147,7 @@ class ModelResponses:
 
     @_fails_the_request
     def answered_late(self, request: InFlightRequest, answer: Answer, _: bool) -> None:
-        """Send the one response that a model has given after its batch. The model is not decoupled."""
+        """Send the one response that a model, which is not decoupled, has given after its batch."""
         if request.finished or answer is None:
             return
         if isinstance(answer, ServingError):

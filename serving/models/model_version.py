@@ -31,7 +31,7 @@ class State(Enum):
 class ModelVersion:
     """A version of a model from its first load on.
 
-    `model` takes the requests, whether it is asleep or awake. It keeps taking them while `incoming` is built to replace it.
+    `model` takes the requests, whether it is asleep or awake, even while `incoming` is built to replace it.
     """
 
     statistics: ModelStatistics
@@ -110,7 +110,7 @@ class ModelVersion:
         self.failed = True
 
     def retire(self, reason: str) -> Model | SleepingModel | None:
-        """Take no more requests. Return the model that has to finish its requests; None if no model served."""
+        """Take no more requests. Return the model that has to finish its requests, or None if no model served."""
         model, self.model = self.model, None
         self.retired, self.failed, self.release = True, False, None
         if model is not None:

@@ -1,6 +1,6 @@
 """The repository index, the readiness of models, and the statistics of each version.
 
-An ensemble is ready only while the models of its steps are.
+An ensemble is ready only while the models of its steps are ready.
 """
 
 import asyncio
@@ -125,12 +125,12 @@ class RepositoryIndex:
     # -- statistics ------------------------------------------------------------------------------------------------
     def statistics(self, model: ModelIdentifier | None = None, ready: bool = False) -> list[ModelStatistics]:
         """Return the statistics of the versions that take requests or still have requests, of one model or of all. ready:
-        whether to return only those of versions that take requests."""
+        whether to leave out versions that take no requests."""
         found = self._models if model is None else filter(None, [self._models.get(model)])
         return self._statistics(found, lambda version: version.model is not None if ready else bool(version.models))
 
     def all_statistics(self) -> list[ModelStatistics]:
-        """Return the statistics of every version that is or was loaded; those of an unloaded one are zero."""
+        """Return the statistics of every version that is or was loaded; the statistics of an unloaded version are zero."""
         return self._statistics(self._models, lambda version: True)
 
     def _statistics(

@@ -31,13 +31,13 @@ class RepositoryPoller:
         self._loader = loader
         self._listed = False
         self._warned: set[str] = set()  # the warnings about folders that cannot be models
-        # The fingerprint of each model's files at its last load; None if the model has to be loaded again.
+        # The fingerprint of each model's files at its last load, or None if the model has to be loaded again.
         self._fingerprints: dict[ModelIdentifier, object] = {}
 
     async def list_models(self) -> list[tuple[str, ServingError]]:
         """List the models in the cloud. Return the addresses that did not answer.
 
-        In poll mode a change must be seen twice, but for the first list.
+        In poll mode, a change counts only after two equal listings in a row, except in the first listing.
         """
         until_stable = self._listed and self._options.model_control_mode == "poll"
         self._listed = True
@@ -71,6 +71,7 @@ class RepositoryPoller:
         }
         failed_loads = await failures(loads)
         for model, _ in failed_loads:
-            if not self._repositories.is_current(model):  # None: unloaded if it disappears
+            if not self._repositories.is_current(model):
+                # The key stays, so that the model is unloaded if it disappears meanwhile.
                 self._fingerprints[model] = None
         return failed + [(model.name, error) for model, error in failed_loads]

@@ -88,7 +88,7 @@ class ResidencyManager:
         return ""
 
     def _exceeded(self, needed: MemoryUse) -> str | None:
-        """Return the device whose budget the held and needed memory exceeds ("host", "gpu:0"); None if there is none."""
+        """Return the device whose budget the held and needed memory exceeds ("host", "gpu:0"), or None if there is none."""
         if not (self._host_budget or self._gpu_budget):
             return None
         total = sum((version.held for _, version in self._versions()), sum(self._reserved, needed))

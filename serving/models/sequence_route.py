@@ -46,7 +46,7 @@ class SequenceRoute:
             self._split.proceed(request, model, 0 if isinstance(model, RemoteModel) else model.spec.version)
 
     def _having(self, identifier: int | str) -> Keeps | None:
-        """Return the model in which a sequence is open; None if there is none."""
+        """Return the model in which a sequence is open, or None if there is none."""
         found, latest = None, 0
         for model in self._models:
             begun = model.sequence_start_ns(identifier)

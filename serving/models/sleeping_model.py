@@ -1,4 +1,5 @@
-"""A model version whose weights are not in memory. It takes the place of a Model until the first request loads that.
+"""A model version whose weights are not in memory. A sleeping model takes the place of a Model until the first request loads
+the Model.
 
 submit(request) -> the request waits -> the lifecycle builds the Model -> hand_over(model): every waiting request, in order
 """
@@ -23,8 +24,8 @@ from serving.telemetry.statistics import ModelStatistics
 ASLEEP = "asleep: loads on its first request"
 RETRY_S = 1.0  # after a failed load, requests fail immediately for this long
 
-# A function that builds the model, puts it in the place of the sleeping one and calls `hand_over`, the latter two in one step
-# of the event loop; or that raises an error. It builds nothing if no request waits any more.
+# A function that builds the model and then, in one step of the event loop, puts the model in the place of the sleeping one and
+# calls `hand_over`. Or it raises an error. It builds nothing if no request waits any more.
 Wake = Callable[["SleepingModel"], Coroutine[None, None, None]]
 
 

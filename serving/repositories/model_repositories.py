@@ -35,7 +35,7 @@ class ModelRepositories:
     """The repositories that --model-repository names, in its order."""
 
     def __init__(self, options: Options) -> None:
-        self._caches: dict[Path | None, PrivateFolder] = {}  # by parent folder; None for the system's temporary folder
+        self._caches: dict[Path | None, PrivateFolder] = {}  # by parent folder; None: the temporary folder
         self._namespaces: defaultdict[str, list[Repository]] = defaultdict(list)
         self.remote: list[RemoteRepository] = []
         for place in options.model_repository:
@@ -92,7 +92,7 @@ class ModelRepositories:
         return [model for model in models if self._owner(model) is not None]
 
     def conflict(self, model: ModelIdentifier) -> str:
-        """Return why a model cannot be loaded whatever its folder contains, such as several repositories with it; or ""."""
+        """Return why a model cannot be loaded whatever its folder contains (several repositories may have it), or ""."""
         try:
             self._owner(model)
         except ServingError as error:
@@ -143,7 +143,7 @@ class ModelRepositories:
             raise _as_serving_error(next(iter(unreachable.values())))
 
     def fetch(self, model: ModelIdentifier, *, refresh: bool) -> Path | None:
-        """Return the folder with the model's files, after copying them if they are in the cloud; None if there is none.
+        """Return the folder with the model's files, after copying them if they are in the cloud, or None if there is none.
 
         refresh: whether to list the model again first. Raise UNAVAILABLE if the cloud does not answer.
         """
@@ -177,7 +177,7 @@ class ModelRepositories:
         return found
 
     def is_current(self, model: ModelIdentifier) -> bool:
-        """Return whether the copy of the model, if it needs a copy, is that of the last listing."""
+        """Return whether the copy of the model, if it needs a copy, is from the last listing."""
         copies = self._remote_of(model)
         return all(not repository.has_model(model.name) or repository.is_copied(model.name) for repository in copies)
 

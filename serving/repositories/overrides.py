@@ -1,4 +1,4 @@
-"""Configurations and files from load requests, which replace those in the repository.
+"""Configurations and files from load requests, which replace the ones in the repository.
 
 As in Triton, a later load without a configuration keeps the last configuration as long as the model's files have not changed.
 The files of a load request are dropped by the next load without files. Unloading drops both.

@@ -1,7 +1,7 @@
 """`python -m serving.torchserve`: TorchServe's own command line, for a server that listens only on TorchServe's ports.
 
---start translates the flags and runs `python -m serving`: in the background, where --stop ends it, or with --foreground in
-place of this process. Source: docs/server.md of TorchServe 0.12.
+--start translates the flags and runs `python -m serving`: in the background, where --stop ends it, or with --foreground
+instead of this process. Source: docs/server.md of TorchServe 0.12.
 """
 
 import argparse
@@ -136,9 +136,9 @@ def start_in_place(flags: list[str]) -> int:
 
 
 def start_in_background(flags: list[str]) -> int:
-    """Start the server, and return once it listens.
+    """Start the server, and wait until it listens.
 
-    As in TorchServe, its log goes to a file and to this command's output, which a container collects as its log.
+    As in TorchServe, the server's log goes to a file and to this command's output, which a container collects as its log.
     """
     logging = log_flags()
     sys.stdout.flush()
@@ -220,7 +220,7 @@ def forget() -> None:
 
 
 def running_server() -> int | None:
-    """Return the process id of the running server; None if there is none, or if the number now belongs to another process."""
+    """Return the process id of the running server, or None if there is none, also if another process has that number."""
     try:
         with pid_file().open() as file:
             if os.fstat(file.fileno()).st_uid != os.getuid():
@@ -234,7 +234,7 @@ def running_server() -> int | None:
 
 
 def stop(running: int | None) -> int:
-    """End the server, and return once it has finished its requests."""
+    """End the server, and wait until it has finished its requests."""
     if running is None:
         forget()
         print("TorchServe is not currently running.")
@@ -262,8 +262,8 @@ def stop(running: int | None) -> int:
 
 
 def _started(pid: int) -> str:
-    """Return when a process started, in the kernel's ticks, or "" after its end. This distinguishes it from a later process
-    with the same number."""
+    """Return when a process started, in the kernel's ticks, or "" after its end. The start distinguishes a process from
+    a later one with the same number."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

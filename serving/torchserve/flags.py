@@ -63,7 +63,7 @@ class TorchServeFlags(PluginFlags):
         flags = {name: values.pop(name) for name in _FLAGS}
         if all(value in (None, False) for value in flags.values()):
             return None, []
-        # Imported here, because only this needs the readers of YAML, Java properties and archives behind these imports.
+        # Imported only now: no other server needs the readers of YAML, Java properties and archives that these modules import.
         from repository.torchserve.properties import InvalidProperties, Properties, load_models, torchserve_options
         from repository.torchserve.properties import read as read_properties
 

@@ -1,4 +1,4 @@
-"""The protocol of TorchServe's /predictions/<model>[/<version>]: one request for each row, as TorchServe's clients send.
+"""The protocol of TorchServe's /predictions/<model>[/<version>]: one request for each row, like those of TorchServe's clients.
 
 For a model with one BYTES input and one BYTES output (as this server has for TorchServe's archives), bodies are sent and
 received unchanged. For a model with other tensors, rows are sent as JSON: nested lists, or for several inputs an object of
@@ -144,7 +144,7 @@ def _body(values: list[bytes], parts: Sequence[_Part]) -> tuple[str, list[Chunk]
 
 
 def _guessed(value: bytes) -> str:
-    """Return a content type for an element that has none: JSON for an object or a list, else bytes."""
+    """Return a content type for an element that has none: that of JSON for an object or a list, else that of bytes."""
     if value[:1] in (b"{", b"["):
         try:
             orjson.loads(value)

@@ -1,4 +1,4 @@
-"""The arms of a rollout: the model that answers for each, and counts of its requests."""
+"""The arms of a rollout: the model that answers for each arm, and counts of the arm's requests."""
 
 import time
 from collections.abc import Callable
@@ -38,14 +38,14 @@ class AsksCandidate(Protocol):
     """An object that also sends requests answered by the stable arm to the candidate, to compare the answers: a Mirror."""
 
     def wants(self) -> bool:
-        """Return whether to offer it the next request that the stable arm answers."""
+        """Return whether the next request that the stable arm answers is to be offered to this object."""
 
     def offer(self, request: InFlightRequest, answer: Answer, took_ns: int) -> None:
         """Take a request whose answer is about to be sent, with that answer."""
 
 
 class Arm:
-    """One of the two parties of a rollout. target: the model that answers for the arm now; None while it does not serve.
+    """One of the two parties of a rollout. target: the model that answers for the arm now, or None while it does not serve.
 
     version: the version of this server's model; 0 if the model is on another server, which `remote` then describes.
     """
@@ -93,7 +93,7 @@ class Arm:
 
 
 class ArmCounter(ArmObserver):
-    """Counts how the requests of an arm end; one observer for all of them. mirror: each answer is offered to it."""
+    """Counts how the requests of an arm end; one observer for all of them. mirror: gets each answer offered."""
 
     __slots__ = ("_figures", "_mirror", "counted_arm")
 

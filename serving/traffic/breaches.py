@@ -36,10 +36,10 @@ Change = Callable[[dict[str, Breach]], object]  # a function that changes the co
 
 
 class Breaches:
-    """The breaches of one server, by the key of the model. Without a path they last as long as the process.
+    """The breaches of one server, by the key of the model. Without a path, breaches last as long as the process.
 
-    Several servers may share a file: each adds its own changes to it. A change takes effect immediately. A thread writes it,
-    because the disk may be slow, and another server may hold the lock.
+    Several servers may share a file: each adds its own changes to the file. A change takes effect immediately. A thread writes
+    changes, because the disk may be slow, and another server may hold the lock.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -52,12 +52,12 @@ class Breaches:
         self._write(LOCK_S)  # logs that the file cannot be written before a breach is lost
 
     def of(self, model: str, rollout: str) -> Breach | None:
-        """Return the breach of a rollout; None if there was none."""
+        """Return the breach of a rollout, or None if there was none."""
         found = self._known.get(model)
         return found if found is not None and found.rollout == rollout else None
 
     def keep(self, model: str, breach: Breach) -> None:
-        """Keep a breach and start to write it. It stays in force even if the write fails; the failure is logged."""
+        """Keep a breach and start to write it. The breach stays in force even if the write fails, which is logged."""
         self._known[model] = breach
         self._change(lambda known: known.update({model: breach}))
 

@@ -7,7 +7,7 @@ difference is |candidate - stable| / max(|candidate|, |stable|), which stays fin
 NaN, and an infinity with the same infinity. An element that is finite in only one of the answers does not agree, and counts in
 no difference.
 
-BYTES agree if they are equal. They also agree if both are JSON (as many services answer), their numbers agree and the rest is
+BYTES agree if they are equal. BYTES also agree if both are JSON (as many services answer), their numbers agree and the rest is
 equal. The first class of each row, the one with the greatest number, is compared for outputs that have one axis of at least two
 numbers in addition to the batch axis, and for JSON that is an object of numbers. Any thread may call this.
 """
@@ -26,7 +26,7 @@ from serving.core.datatypes import Tensor, datatype_of
 
 WORST = 1e9  # the score of values that cannot be compared as numbers
 _MOST = 1e6  # the highest score of numbers
-_MAX_JSON = 1 << 20  # bytes of an element that is parsed as JSON
+_MAX_JSON = 1 << 20  # the largest element that is parsed as JSON, in bytes
 _MAX_DETAILS = 5
 _SMALL = 64 << 10  # bytes up to which tensors are first compared as a whole: most answers of a good candidate are equal
 _LARGEST = 1e290  # the largest reported difference, so that sums stay finite: JSON has no infinity
@@ -48,9 +48,9 @@ class Comparison:
     mismatched: whether names, shapes or datatypes differ. disagreed: whether the answers are mismatched, or an element is
     beyond the tolerance.
     max_absolute, max_relative: the greatest differences of elements. mean_absolute: the mean difference of all numbers of all
-    outputs. All three are finite even if numbers overflow.
+    outputs. These differences are finite even if numbers overflow.
     top1_compared: how many rows have classes. top1_agreed: how many of these have the same first class in both answers.
-    score: the greatest difference in multiples of the tolerance; WORST if values other than numbers differ.
+    score: the greatest difference in multiples of the tolerance, or WORST if values other than numbers differ.
     details: the differences, as clauses.
     """
 
@@ -83,7 +83,7 @@ class Comparison:
         self.tell(detail)
 
     def count_difference(self, stable: NDArray[Any], candidate: NDArray[Any], tolerance: Tolerance) -> int | None:
-        """Count the differences of numbers. Return how many are beyond the tolerance. If a number is not finite, count
+        """Count the differences of numbers. Return how many numbers are beyond the tolerance. If a number is not finite, count
         nothing and return None."""
         if not stable.size:
             return 0
@@ -219,7 +219,7 @@ def _raw(element: object) -> bytes:
 
 
 def _json_of(element: object) -> object:
-    """Return the object or list that an element contains as JSON; None for an element with any other content."""
+    """Return the object or list that an element contains as JSON, or None for an element with any other content."""
     raw = _raw(element)
     if len(raw) > _MAX_JSON or raw.lstrip()[:1] not in (b"{", b"["):
         return None

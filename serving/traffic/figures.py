@@ -155,7 +155,7 @@ class ArmFigures(Windowed[Window]):
         self.begun += 1
 
     def count(self, took_ns: int, failed: bool, at_ns: int = 0) -> None:
-        """Count a request that was answered or failed after `took_ns`. at_ns: the monotonic time of that; 0 for now."""
+        """Count a request that was answered or failed after `took_ns`. at_ns: when it ended, in monotonic ns; 0 for now."""
         self.requests += 1
         if failed:
             self.errors += 1

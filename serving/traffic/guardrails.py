@@ -2,9 +2,9 @@
 
 Once a second, each guardrail compares the candidate with the stable version over the same time: in the whole window, and in its
 latest part, which shows a new fault sooner. A guardrail is breached if the p-value of "the candidate is within the limit" is
-below the policy's alpha (significance.py). It holds if the p-value is not below alpha and both arms have enough samples.
-Failures need no minimum of samples: if they happen at several separate moments, they are beyond chance, however few requests
-there are.
+below the policy's alpha (significance.py). A guardrail holds if the p-value is not below alpha and both arms have enough
+samples. Failures need no minimum of samples: if they happen at several separate moments, they are beyond chance, however few
+requests there are.
 
 A candidate may not answer at all, so requests that wait too long count as errors and as slow. Clients that send one request
 after another leave only a few such requests, all from one moment, so the time without any answer counts as well. Clients may
@@ -101,7 +101,7 @@ class GuardrailState(NamedTuple):
 
 
 class _Finding(NamedTuple):
-    """The result of a metric's function. p: the p-value; None while the guardrail waits for samples."""
+    """The result of a metric's function. p: the p-value, or None while the guardrail waits for samples."""
 
     detail: str
     stable: float | None = None
@@ -282,7 +282,7 @@ def _errors(guardrail: Guardrail, sample: _Sample) -> _Finding:
 
 
 def _judge_few(sample: _Sample, margin: float) -> _Span | None:
-    """Return the span in which a candidate with few requests is worse than allowed; None if there is none. Each moment of
+    """Return the span in which a candidate with few requests is worse than allowed, or None if there is none. Each moment of
     failure counts once, however many requests failed then. Refused requests are left out: one client may cause a few."""
     stable, candidate = (
         _counts(arm, _failed_itself, _late(arm, UNANSWERED_S)) for arm in (sample.stable, sample.candidate)
@@ -327,8 +327,8 @@ def _beyond(lasted: Counts, first: int) -> int:
 def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
     """Compare a quantile of the latency with a multiple of the stable version's quantile.
 
-    The share of requests that are slower than the limit is judged. For a candidate within the limit, it is not larger than the
-    share beyond the quantile, or than the share that stable has at the same time.
+    The share of requests that are slower than the limit is judged. For a candidate within the limit, this share is not larger
+    than the share beyond the quantile, or than the share that stable has at the same time.
     """
     q = guardrail.quantile
     before = quantiles_ms(lasted(sample.stable.window), [q])[0]
@@ -430,7 +430,8 @@ def _stands_still(guardrail: Guardrail, sample: _Sample, found: _Finding) -> _Fi
     silent_s = next((place for place, one in enumerate(reversed(seconds)) if _ended(one)), len(seconds))
     still_s = sum(candidate.waiting(one) > 0 for one in range(1, min(silent_s, LONGEST_WAIT_S) + 1))
     beside = [_ended(one) for one in islice(reversed(stable.seconds), still_s)]
-    held_up_s = beside.count(0) if still_s >= least_s and stable.waiting(least_s) else 0  # both arms were held up
+    # Seconds in which both arms were held up.
+    held_up_s = beside.count(0) if still_s >= least_s and stable.waiting(least_s) else 0
     if still_s - held_up_s < least_s or stable.window.requests < sample.policy.min_samples:
         return found
     waiting = candidate.waiting(least_s)
@@ -464,7 +465,7 @@ def _late(arm: _Arm, waited_s: int) -> list[Counted]:
 
 
 def _judge(policy: TrafficPolicy, stable: _Counts, candidate: _Counts, asked: _Question, enough: int) -> _Span:
-    """Return the span with the evidence: the whole window, or its latest seconds with `enough` requests."""
+    """Return the span that has the evidence: the whole window, or the latest seconds with `enough` requests."""
     whole = _Span(stable.whole, candidate.whole, asked.exceeds(candidate.whole, stable.whole))
     seldom = _seldom(policy, candidate.whole[1])
     if p_value(whole.evidence + seldom) < policy.alpha:  # if not, the costly look is not needed
@@ -513,7 +514,7 @@ def _known_by(quantile: float, policy: TrafficPolicy) -> int:
 
 
 def _too_few(sample: _Sample, enough: int, *arms: _Counts) -> _Finding | None:
-    """Return the finding that an arm has too few samples; None if both arms have enough."""
+    """Return the finding that an arm has too few samples, or None if both arms have enough."""
     samples = int(arms[0].whole[1]), int(arms[1].whole[1])
     for name, arm, count in zip(("stable", "the candidate"), (sample.stable, sample.candidate), samples, strict=True):
         if count < max(1, enough):

@@ -54,7 +54,7 @@ COMPARED_ON_LOOP = 64 << 10  # two answers with fewer bytes than this are compar
 
 class MirroredArm(NamedTuple):
     """The part of an arm that a mirror needs. pending: returns how many requests wait for the arm. outputs: the outputs that it
-    can give; None for all. needs_eviction: returns whether it sleeps, and other models would have to be evicted to load it."""
+    can give, or None for all. needs_eviction: returns whether other models would have to be evicted to load it."""
 
     submit: Callable[[InFlightRequest], None]
     pending: Callable[[], int]
@@ -156,7 +156,7 @@ class Mirror:
         asyncio.get_running_loop().call_soon(self._ask, mirrored, again, time.monotonic_ns())
 
     def _copy_for_candidate(self, request: InFlightRequest, mirrored: "_Mirrored") -> InFlightRequest:
-        """Return a copy of the request for the candidate. Requests that the copy causes take the same arms."""
+        """Return a copy of the request for the candidate. Requests that it causes take the original's arms."""
         asked = request.asked
         same = InferenceRequest(
             asked.model_name,
@@ -347,7 +347,7 @@ def _from_thread(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) 
 
 
 def _common(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
-    """Return the outputs that both arms can give; None if both can give all."""
+    """Return the outputs that both arms can give, or None if both can give all."""
     if one is None or other is None:
         return one if other is None else other
     return one & other
@@ -362,7 +362,7 @@ def _unfit(request: InFlightRequest, answer: InferenceResponse) -> bool:
 
 
 def _size(inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> int:
-    """Return the bytes of tensors: of BYTES, those of the elements, or more than MAX_BYTES for too many elements."""
+    """Return the bytes of tensors. BYTES count with the size of their elements, or more than MAX_BYTES for too many of them."""
     size = 0
     for tensor in (*inputs.values(), *outputs.values()):
         if tensor.dtype.kind != "O":
@@ -375,8 +375,8 @@ def _size(inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> int:
 
 
 def _hold(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors that outlive their request: copies of small tensors, and references to large ones, as a connection also
-    keeps them that still has to send them (`raw_bytes`)."""
+    """Return tensors that outlive their request: copies of small tensors, and references to large ones. A connection that
+    still has to send a large tensor keeps such a reference, too (`raw_bytes`)."""
     return {
         name: tensor if tensor.nbytes > COPIED_BYTES and tensor.flags.c_contiguous else np.array(tensor)
         for name, tensor in tensors.items()

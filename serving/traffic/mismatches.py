@@ -1,6 +1,6 @@
 """The worst mismatches of a shadow, with their inputs and both answers: as many, as large and as old as the policy allows.
 
-They stay in memory at most until the rollout or the server ends. The dashboard fetches them by their numbers.
+Mismatches stay in memory at most until the rollout or the server ends. The dashboard fetches mismatches by their numbers.
 """
 
 import itertools
@@ -39,7 +39,7 @@ class Mismatches:
     """Used on the event loop's thread. Kept tensors count in the server's request memory."""
 
     def __init__(self, keep: Keep | None, memory: RequestMemory) -> None:
-        """keep: how much may be kept; None if no inputs and outputs may be kept."""
+        """keep: how much may be kept, or None if no inputs and outputs may be kept."""
         self._keep = keep
         self._memory = memory
         self._kept: dict[int, Mismatch] = {}
@@ -52,7 +52,7 @@ class Mismatches:
         return self._keep is not None
 
     def configure(self, keep: Keep | None) -> None:
-        """Keep no more than this from here on."""
+        """From here on, keep no more than `keep` allows."""
         self._keep = keep
         self._shrink()
 
@@ -69,7 +69,7 @@ class Mismatches:
         candidate: Mapping[str, Tensor],
         size: int,
     ) -> bool:
-        """Keep a mismatch if it is among the worst. Return whether it is kept; its memory is then given back by this object."""
+        """Keep a mismatch if it is among the worst. Return whether it is kept; this object then gives its memory back."""
         keep = self._keep
         if keep is None or size > keep.bytes or not self._has_place(keep, found, size):
             return False

@@ -3,7 +3,7 @@
 Of a gauge on the page, the value is read. Of a counter, the growth since the last reading is divided by the requests of the
 arm, because the arms get different shares of the traffic. A query is sent unchanged and gives one number for each arm. A
 reading covers both arms at one moment.
-Source of the form of queries: Prometheus, HTTP API, instant queries.
+The form of queries is from Prometheus' documentation: HTTP API, instant queries.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _COUNTER_ENDS = ("_total", "_sum", "_count", "_bucket")
 
 
 class PageReading(NamedTuple):
-    """One metric of a page. value: the sum of all series with the labels; None if there are no such series."""
+    """One metric of a page. value: the sum of all series with the labels, or None if there are no such series."""
 
     counter: bool
     value: float | None

@@ -1,6 +1,6 @@
 """One model's rollout: its policy, its two arms, and how requests are divided between them.
 
-The model's lifecycle creates, changes and ends it.
+The model's lifecycle creates, changes and ends the rollout.
 
 Counts and a breach belong to the name of the policy: they stay for as long as the name does, whatever else of the policy
 changes. An arm that gets another version counts from zero. After a breach, the candidate gets no requests for as long as the
@@ -76,7 +76,8 @@ class Rollout:
         self.split = TrafficSplit(policy.rollout, ArmCounter(self.stable), ArmCounter(self.candidate))
         self._values = PrometheusValues(lambda: services.page(identifier), services.fetch)
         self._guardrails = self._new_guardrails()
-        self._states: list[GuardrailState] = []  # at the last evaluation; after a breach, at the breach
+        # The states at the last evaluation; after a breach, the states at the breach.
+        self._states: list[GuardrailState] = []
         self._logged = ""  # the rollout's last line in the log
         self._differs = ""  # how the tensors that the candidate declares differ from those of stable
         self.configure(policy, None)
@@ -304,7 +305,7 @@ def _window_report(figures: ArmFigures, window_s: float) -> JsonObject:
 
 
 def _outputs(arm: Arm) -> frozenset[str] | None:
-    """Return the outputs that an arm can give; None for all outputs of the model."""
+    """Return the outputs that an arm can give, or None for all outputs of the model."""
     return arm.target.outputs if isinstance(arm.target, RemoteModel) else None
 
 

@@ -114,7 +114,7 @@ class TrafficSplit:
         return int.from_bytes(found.digest(), "big") < self._keys_below
 
     def _key(self, request: InFlightRequest) -> str | None:
-        """Return the value by which a request keeps its arm; None if the request has no such value."""
+        """Return the value by which a request keeps its arm, or None if the request has no such value."""
         sticky, asked = self._sticky, request.asked
         if sticky is None:
             return None

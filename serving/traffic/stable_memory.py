@@ -2,7 +2,7 @@
 gets hardly any requests.
 
 The file is next to the file of breaches. Servers that share the file of breaches share this file too, and each adds its own
-figures to it. A thread writes the file once a minute while rollouts are under way, and as soon as a weight changes. So a killed
+figures. A thread writes the file once a minute while rollouts are under way, and as soon as a weight changes. So a killed
 server loses at most a minute of figures, all at the same weight.
 """
 
@@ -55,7 +55,7 @@ class StableMemory:
         self._failed = False
 
     def of(self, model: str, rollout: str, arms: tuple[str, str]) -> Memory | None:
-        """Return the figures of a rollout with these arms; None if there are none."""
+        """Return the figures of a rollout with these arms, or None if there are none."""
         found = self._known.get(model)
         return found if found is not None and (found.rollout, found.arms) == (rollout, arms) else None
 

@@ -78,7 +78,7 @@ class _Prepared:
 
 
 class GrpcInferenceApi:
-    """Makes the requests of the service's methods."""
+    """Makes requests from the messages that the service's methods get."""
 
     def __init__(self, source: TorchServeSource, targets: Targets, headers: StandingHeaders) -> None:
         self.targets = targets

@@ -73,7 +73,7 @@ def _add_field(message: DescriptorProto, name: str, number: int, kind: "FieldDes
 
 
 def _add_optional(message: DescriptorProto, name: str, number: int, type_name: str = "") -> None:
-    """Add a field that knows whether it was set: a string, or a message of that type."""
+    """Add a field that records whether it was set: a string, or a message of the type `type_name`."""
     kind = FieldDescriptorProto.TYPE_MESSAGE if type_name else _STRING
     field = _add_field(message, name, number, kind)
     if type_name:
@@ -122,7 +122,7 @@ def _inference() -> FileDescriptorProto:
 
 
 def _received(inference: FileDescriptorProto) -> FileDescriptorProto:
-    """Return a PredictionsRequest whose map is a list of entries, as on the wire: a map would lose their order."""
+    """Return a PredictionsRequest whose map is a list of entries, as on the wire: a map would lose the order of entries."""
     file = FileDescriptorProto(name="received.proto", package=RECEIVED, syntax="proto3")
     request = file.message_type.add()
     request.CopyFrom(inference.message_type[0])

@@ -28,7 +28,7 @@ logging.getLogger(MultipartParser.__module__).setLevel(logging.ERROR)  # no warn
 
 
 class Part(NamedTuple):
-    """content_type: the media type without parameters; None for the field of a form, whose bytes are never decoded."""
+    """content_type: the media type without parameters, or None for the field of a form, whose bytes are never decoded."""
 
     name: str
     value: bytes
@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 
 def media_type(header: str) -> str | None:
-    """Return the media type of a Content-Type header, as written and without parameters; None for an empty header."""
+    """Return the media type of a Content-Type header, as written and without parameters, or None for an empty header."""
     return header.partition(";")[0].strip() or None
 
 

@@ -64,7 +64,7 @@ class Prediction:
         exchange.send([start + body] if len(body) < JOIN_BELOW else [start, body])
 
     def _send_in_full(self, response: InferenceResponse, body: bytes) -> None:
-        """Send an answer with the headers that the fast path leaves out: Connection and the handler's. No body for HEAD."""
+        """Send an answer with the headers that the fast path leaves out: those of the handler, and the header Connection."""
         exchange, answer = self.exchange, answer_of(response)
         self.shared.metrics.count_reply(answer.status)
         if answer.status >= 400:

@@ -1,4 +1,4 @@
-"""Runs a TorchServe handler in its child process: its archive is unpacked already, requests become the list for `handle`.
+"""Runs a TorchServe handler in its child process: the archive is already unpacked, requests become the list for `handle`.
 
-The package `ts` for handlers is in `ts-path/ts`. It may import that, and all that `child_program` may.
+The package `ts` for handlers is in `ts-path/ts`. This room may import `ts`, and everything that `child_program` may import.
 """

@@ -41,7 +41,7 @@ _EXPONENT = re.compile(rb"e[-+1-9]")
 
 
 class AnswerEncoder:
-    """Encodes the answers of one model. outputs: name and datatype of the declared outputs; None for the output `data`."""
+    """Encodes the answers of one model. outputs: name and datatype of the declared outputs, or None for the output `data`."""
 
     def __init__(self, outputs: Sequence[tuple[str, str]] | None, batched: bool) -> None:
         self._outputs = outputs
@@ -164,8 +164,8 @@ def _json(answer: Any) -> bytes:
 
 
 def _is_as_python(text: bytes) -> bool:
-    """Return whether Python's JSON would have written the same. It differs for characters beyond ASCII, DEL, NaN, and very
-    small and very large numbers. False also for text that only looks as if it had one of these."""
+    """Return whether Python's JSON would have written the same. Python's JSON differs for characters beyond ASCII, DEL, NaN,
+    and very small and very large numbers. False also for text that only looks as if it had one of these."""
     other = b"0.0000" in text or b"null" in text or b"\x7f" in text or _EXPONENT.search(text)
     return not other and text.isascii()
 

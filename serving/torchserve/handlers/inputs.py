@@ -40,7 +40,7 @@ T = TypeVar("T")
 class _Described(NamedTuple):
     """The parameters of a request, decoded.
 
-    parts: the names and decoders of its elements; None if they are not described. decode: the decoder of the only element.
+    parts: the names and decoders of its elements, or None if they are not described. decode: the decoder of the only element.
     headers: the headers as handlers see them.
     """
 
@@ -56,13 +56,13 @@ class InputReader:
     """Reads the requests of one model."""
 
     def __init__(self, inputs: Sequence[str] | None, batched: bool, as_parts: bool = False) -> None:
-        """inputs: the names of the inputs; None for the one input of parts. batched: whether each row is a request. as_parts:
-        whether each input is of bytes and becomes a part with its name."""
+        """inputs: the names of the inputs, or None for the one input of parts. batched: whether each row is a request.
+        as_parts: whether each input is of bytes and becomes a part with its name."""
         self._inputs = inputs
         self._batched = batched
         self._as_parts = as_parts
         self._decodes = True
-        self._known: dict[tuple[object, ...], _Described] = {}  # by their parameters, which clients repeat
+        self._known: dict[tuple[object, ...], _Described] = {}  # decoded parameters, which clients repeat
 
     def leave_encoded(self) -> None:
         """Leave all parts undecoded, whatever their types."""
@@ -164,7 +164,7 @@ class SingleElement(Entry):
 
 
 def _entry(parts: list[Part], values: Sequence[bytearray]) -> Entry:
-    """Return the parts of one request by their names. If several parts have one name, the last one stays."""
+    """Return the parts of one request by their names. If several parts have the same name, the last one stays."""
     return {
         name: value if decode is None else decode(value) for (name, decode), value in zip(parts, values, strict=False)
     }
@@ -203,7 +203,7 @@ def _array(kind: str, shape: Sequence[int], memory: memoryview, offset: int, len
 
 
 def _parse(parse: Callable[[str], T], text: object) -> T | None:
-    """Return the parsed text; None for a malformed text, or for a value that is not a text."""
+    """Return the parsed text, or None for a malformed text, or for a value that is not a text."""
     try:
         return parse(text) if isinstance(text, str) else None
     except (ValueError, TypeError, AttributeError, RecursionError):
@@ -225,7 +225,7 @@ def _headers_by_name(text: str) -> Headers:
 
 # -- decoding by content type ------------------------------------------------------------------------------------------
 def _decoder(content_type: str) -> Decoder | None:
-    """Return the decoder for a content type; None if its parts stay bytes."""
+    """Return the decoder for a content type, or None if its parts stay bytes."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "application/json":
         return _json

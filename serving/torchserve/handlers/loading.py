@@ -63,7 +63,7 @@ def _is_there(path: str) -> bool:
 
 
 def _function(module: ModuleType, function: str, context: "Context") -> Handle | None:
-    """Return the module's function after one call without data, as TorchServe makes it; None if there is no such function."""
+    """Return the module's function after one call without data, as in TorchServe, or None if there is no such function."""
     found = getattr(module, function or "handle", None)
     if found is None and function:
         raise LoadError(f"the handler's module '{module.__name__}' has no '{function}'")

@@ -7,7 +7,7 @@ from serving.backends.channel.messages import Initialize
 class InitializeTorchserve(Initialize):
     """`folder` is the folder of the unpacked archive; it contains `model_file` and `settings_file`, "" for none.
 
-    inputs, outputs: the declared tensors; None for the only one, `data`, that completing the configuration adds. as_parts:
+    inputs, outputs: the declared tensors, or None for the only one, `data`, that completing the configuration adds. as_parts:
     whether each declared input is of bytes and becomes a part with its name.
     """
 

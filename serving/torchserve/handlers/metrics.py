@@ -35,7 +35,7 @@ class MetricExporter:
     """Gets all values of metrics in `ts`, and sends them to the server from a thread."""
 
     def __init__(self, link: ServerLink, wanted: "set[tuple[str, str]] | None") -> None:
-        """wanted: the kind and name of each metric to send; None for all metrics."""
+        """wanted: the kind and name of each metric to send, or None for all metrics."""
         from ts.metrics import caching_metric
 
         self._link = link
@@ -52,7 +52,7 @@ class MetricExporter:
         threading.Thread(target=self._run, name="metrics", daemon=True).start()
 
     def gauge(self, name: str, unit: str, labels: Mapping[str, str]) -> Callable[[float], None] | None:
-        """Return a function that sets a gauge which is not one of the handler's own metrics; None if it is not to be sent."""
+        """Return a function that sets a gauge besides the handler's own metrics, or None if that gauge is not to be sent."""
         if self._wanted is not None and ("gauge", name) not in self._wanted:
             return None
         series = "gauge", name, tuple(labels), tuple(labels.values())

@@ -192,7 +192,7 @@ def _enter(folder: str, packages: str) -> None:
 
 
 def _measured(settings: InitializeTorchserve, context: "Context", link: ServerLink) -> Callable[[float], None] | None:
-    """Begin to send the handler's metrics. Return a function that records the time of a batch; None if it is not kept."""
+    """Begin to send the handler's metrics. Return a function that records the time of a batch, or None if it is not kept."""
     if not settings["metrics"]:
         return None
     named = {(kind.value, name) for kind, metrics in context.metrics.cache.items() for name in metrics}

@@ -1,8 +1,8 @@
 """Makes PyPI's torchvision, which is built for CUDA, importable together with a PyTorch for the CPU.
 
-Its library of operators cannot be loaded with such a PyTorch. At import, torchvision describes two of the operators, which
-fails because they are not declared. If an import fails only for that reason, this module declares the operators and repeats the
-import. A call of one of these operators still fails.
+torchvision's library of operators cannot be loaded with such a PyTorch. At import, torchvision describes two of the operators,
+which fails because they are not declared. If an import fails only for that reason, this module declares the operators and
+repeats the import. A call of one of these operators still fails.
 """
 
 import sys

@@ -67,7 +67,7 @@ class Descriptions:
         return [self._from_repository(name, number) for number in numbers]
 
     def number(self, name: str, version: str | None) -> str | None:
-        """Return the number of a version in the repository; None if the version has no workers."""
+        """Return the number of a version in the repository, or None if the version has no workers."""
         if self._registrations is not None:
             found = self._registrations.find(name, version)
             return str(found.number) if found.serving else None
@@ -138,7 +138,7 @@ class Descriptions:
         queue_size: int,
         wanted: int = 0,
     ) -> Description:
-        """number: the number of the version in the repository; None without workers. wanted: how many workers the version
+        """number: the number of the version in the repository, or None without workers. wanted: how many workers the version
         should have, including workers that are being started."""
         processes, pending = self._live(name, number)
         on_gpu = archive_settings.device_type != "cpu" and gpu_count() > 0
@@ -225,7 +225,7 @@ def page_of(rows: list[tuple[str, str]], limit: int, first: int) -> tuple[dict[s
 
 
 def _url(name: str) -> str:
-    """Return an archive's name for a model that was not registered from one."""
+    """Return the name of an archive for a model that was not registered from an archive."""
     return f"{name}.mar"
 
 

@@ -49,7 +49,7 @@ def no_worker(name: str, version: str | None = None) -> TorchServeError:
 
 
 def not_served(name: str) -> TorchServeError:
-    """Return the error for a prediction with a model in a repository that does not serve, and cannot be scaled."""
+    """Return the error for a prediction with a repository's model that does not serve and cannot be scaled."""
     return TorchServeError(
         503,
         "ServiceUnavailableException",

@@ -68,7 +68,7 @@ Check = Callable[[Path], object]  # raises RepositoryError for a file that is no
 class StoredArchive:
     """An archive in the store: a file, or a folder with the content of one. fetched: whether a registration fetched it.
 
-    lock: the descriptor that locks the file until `ModelStore.release`; None for a folder, or if files cannot be locked.
+    lock: the descriptor that locks the file until `ModelStore.release`, or None for a folder, or if files cannot be locked.
     """
 
     path: Path
@@ -282,7 +282,7 @@ class ModelStore:
             raise _failed(url) from None
 
     def _copy_bounded(self, source: Any, file: IO[bytes], size: int | None) -> None:
-        """size: how many bytes are announced; None if that is unknown."""
+        """size: how many bytes are announced, or None if that is unknown."""
         storage.ensure_space(self.folder, size or 0)
         deadline = time.monotonic() + MAX_S
         copied = 0
@@ -297,7 +297,7 @@ class ModelStore:
             raise OSError("it ended before all of it had come")
 
     def _local(self, url: str) -> Path:
-        """Return the file of an address, links followed. Raise OSError if it is missing, TorchServeError if not allowed."""
+        """Return the file of an address, links followed. Raise OSError if it is missing, TorchServeError if it is forbidden."""
         path = local_path(url).resolve()
         if not self._allows_file(path):
             raise _not_found(f"Given URL {url} is a link that leads out of any allowed URL(s)")
@@ -356,7 +356,7 @@ def _remove_unless_locked(leftover: Path) -> None:
 
 
 def _shared_lock(place: Path) -> int | None:
-    """Return a descriptor with a shared lock on a file of the store; None for a folder, or if it cannot be locked."""
+    """Return a descriptor with a shared lock on a file of the store, or None for a folder, or if it cannot be locked."""
     for _ in range(3):  # another server may replace the file meanwhile
         try:
             descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

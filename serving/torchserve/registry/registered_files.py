@@ -4,7 +4,7 @@
 <model>/<number>/model.mar     the archive
 <model>/<number>/slipway.pbtxt the settings of this version: batches, workers, time-outs
 
-It belongs to this server alone, and is created again at every start from the store and the snapshot.
+This repository belongs to this server alone, and is created again at every start from the store and the snapshot.
 """
 
 import shutil

@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 MAX_FETCHES = 4  # archives that are fetched at a time
 RUNTIMES = ("python", "python3", "LSP")
 RETRIED_S = 300.0  # how long failing workers count as healthy if maxRetryTimeoutInSec is not set
-LONGEST_PAUSE_S = 60.0  # between two tries to start workers that fail
+LONGEST_PAUSE_S = 60.0  # the longest pause between two tries to start workers that fail
 
 
 class Outcome(NamedTuple):
@@ -85,7 +85,7 @@ class Registration:
     workers: int = 0
     serving: int = 0
     workflow: bool = False  # whether it is a node of a workflow: snapshots leave such nodes out
-    failing_since: float | None = None  # when its first workers failed to start (monotonic); None once they run
+    failing_since: float | None = None  # when its first workers failed to start (monotonic), or None once they run
     starting: asyncio.Event | None = None  # set when the first workers run or have failed
     retrying: "asyncio.Task[None] | None" = None
 
@@ -204,7 +204,7 @@ class Registrations:
         await asyncio.gather(*(self._start_workers(one) for one in registered))
 
     async def _register_at_start(self, name: str, url: str, snapshot: Mapping[str, Any] | None) -> Registration:
-        """snapshot: the version's entry in a snapshot, with all of its settings; None without a snapshot."""
+        """snapshot: the version's entry in a snapshot, with all of its settings, or None without a snapshot."""
         handler = str(snapshot.get("handler") or "") if snapshot is not None else ""
         asked = Registering(url=url, model_name=name, handler=handler)
         found = await self._register(asked, fallback_name=default_name(url), snapshot=snapshot)
@@ -266,7 +266,7 @@ class Registrations:
 
     # -- registering -----------------------------------------------------------------------------------------------
     async def register(self, asked: Registering) -> Outcome:
-        """Register a version, and start its workers. If that fails, remove it again and raise TorchServeError."""
+        """Register a version, and start its workers. If the workers fail, remove the version and raise TorchServeError."""
         if asked.url is None:
             raise bad_request("Parameter url is required.")
         if asked.runtime and asked.runtime not in RUNTIMES:
@@ -275,7 +275,7 @@ class Registrations:
         if initial is None:
             initial = self._options.default_workers_per_model
         _refuse_too_many(initial)
-        # Shielded from a cancelled client: a version is registered as a whole, or not at all.
+        # Goes on if the client's request is cancelled: a version is registered as a whole, or not at all.
         return await asyncio.shield(self._task(self._register_with_workers(asked, initial)))
 
     async def register_node(self, asked: Registering, workers: int, archive: Path | None) -> None:
@@ -544,7 +544,7 @@ class Registrations:
             await self._server.unload_registered(model.name)
 
     async def _write(self, model: RegisteredModel, changed: Registration | None = None) -> bool:
-        """Write the versions that have workers. Return whether there are any."""
+        """Write the versions that have workers. Return whether any version has workers."""
         workers = {one: one.workers if one is changed else one.serving for one in model.versions.values()}
         served = {one.number: self._overlay(one, count) for one, count in workers.items() if count}
         if served:

@@ -3,7 +3,7 @@
 <log location>/config/20260131120000000-startup.cfg | -snapshot.cfg | -shutdown.cfg
 
 Each file has all properties with which the server started, and the models as JSON under `model_snapshot`. TorchServe itself can
-also read them.
+also read these files.
 Source: docs/snapshot.md of TorchServe 0.12.
 """
 

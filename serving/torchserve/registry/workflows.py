@@ -102,10 +102,10 @@ class Workflows(KnownWorkflows):
         response_timeout_s: int = DEFAULT_TIMEOUT_S,
         startup_timeout_s: int = DEFAULT_TIMEOUT_S,
     ) -> Outcome:
-        """Register a workflow with all of its nodes. If that fails, register nothing and raise TorchServeError."""
+        """Register a workflow with all of its nodes. If a node fails, register nothing and raise TorchServeError."""
         if url is None:
             raise bad_request("Parameter url is required.")
-        # Shielded from a cancelled client: a workflow is registered as a whole, or not at all.
+        # Goes on if the client's request is cancelled: a workflow is registered as a whole, or not at all.
         name = await asyncio.shield(
             asyncio.ensure_future(self._register(url, name, response_timeout_s, startup_timeout_s))
         )
@@ -156,7 +156,7 @@ class Workflows(KnownWorkflows):
         return found
 
     async def _start(self, workflow: Workflow, response_timeout_s: int, startup_timeout_s: int) -> None:
-        """Register the nodes and load the ensemble. If one of these fails, remove all of them."""
+        """Register the nodes and load the ensemble. If a node or the ensemble fails, remove all of them."""
         nodes = workflow.spec.nodes
         starts = [self._start_node(workflow, node, response_timeout_s, startup_timeout_s) for node in nodes]
         results = await asyncio.gather(*starts, return_exceptions=True)

@@ -63,7 +63,7 @@ class LogFile:
             self._torn = bool(data)
 
     def _size(self) -> int | None:
-        """Return the size of the open file; None if no file is open, or if another file has its name."""
+        """Return the size of the open file, or None if no file is open, or if another file has its name."""
         if self._file is None:
             return None
         try:

@@ -58,7 +58,7 @@ DEFAULTS = Families(
 
 
 def read_families(path: Path | None) -> Families:
-    """Return the families in a metrics.yaml, or without one TorchServe's own; raise INVALID_ARG if it cannot be read."""
+    """Return the families in a metrics.yaml, or TorchServe's own if there is none. Raise INVALID_ARG if it cannot be read."""
     if path is None:
         return DEFAULTS
     try:

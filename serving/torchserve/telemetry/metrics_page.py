@@ -1,7 +1,8 @@
 """GET /metrics on TorchServe's metrics address: TorchServe's families and the families of handlers as Prometheus text.
 
-metrics.yaml may set the families and their labels. In the mode "log" the page is empty, as in TorchServe. There is a comma
-before the brace that ends labels: Prometheus accepts it, and people parse TorchServe's page with patterns that expect it.
+metrics.yaml may set the families and their labels. In the mode "log" the page is empty, as in TorchServe. A comma
+precedes the brace that ends labels, because people parse TorchServe's page with patterns that expect the comma; Prometheus
+accepts it.
 Source: docs/metrics_api.md of TorchServe 0.12; Prometheus, exposition formats, text 0.0.4.
 """
 

@@ -16,10 +16,10 @@ from serving.core.errors import ServingError, invalid
 
 @dataclass(frozen=True, slots=True)
 class RemoteAccess:
-    """How one server may be called. Two objects are equal if they call it in the same way, with files of the same content.
+    """How one server may be called. Two objects are equal if they describe the same way, with files of the same content.
 
-    ca, cert, key: the content of the files in the server's row, b"" for no file. tls: the TLS context made from them; None for
-    a server without TLS."""
+    ca, cert, key: the content of the files in the server's row, b"" for no file. tls: the TLS context made from them, or None
+    for a server without TLS."""
 
     address: Address
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -30,7 +30,7 @@ class RemoteAccess:
 
     @classmethod
     def of(cls, address: Address, listed: ListedServer) -> "RemoteAccess":
-        """Read the files; call it on a worker thread. Raise INVALID_ARG if a file is missing or has other content."""
+        """Read the files; call this on a worker thread. Raise INVALID_ARG if a file is missing or has the wrong content."""
         ca, cert, key = (_content(listed, name) for name in ("ca", "cert", "key"))
         return cls(address, listed.headers, ca, cert, key, _tls_context(listed) if address.tls else None)
 

@@ -6,10 +6,10 @@ Redirects are not followed, because their targets are not listed. Proxies from t
 of answers are limited in size: the other server may be hostile, and its answers are read on the loop that answers clients.
 
 httpx is not used, because it is slower. With all of 200 requests a second mirrored, the server took 1,170 us of CPU per request
-with httpx, 390 us with this client and 140 us without a mirror. With 16 clients that never pause, it answered 10,700 requests a
-second with httpx and 18,900 with this client. If an answer comes in chunks of one byte, this client reads the first MiB in 0.2
-s and blocks the loop for 5 ms at a time; httpx had not read that much after 5 s, and blocked the loop for up to 0.4 s. So pages
-(fetch.py) are read with this client as well.
+with httpx, 390 us with this client and 140 us without a mirror. With 16 clients that never pause, the server answered 10,700
+requests a second with httpx and 18,900 with this client. If an answer comes in chunks of one byte, this client reads the first
+MiB in 0.2 s and blocks the loop for 5 ms at a time; httpx had not read that much after 5 s, and blocked the loop for up to 0.4
+s. So pages (fetch.py) are read with this client as well.
 Source: RFC 9112 (HTTP/1.1).
 """
 
@@ -56,7 +56,7 @@ class _Broken(Exception):
 
 
 class HttpClient:
-    """Used on the event loop's thread. Each request under way has a connection of its own; more than MAX_CONNECTIONS wait."""
+    """Used on the event loop's thread. Each request has its own connection; more than MAX_CONNECTIONS requests wait."""
 
     def __init__(self, access: RemoteAccess, memory: RequestMemory, most: int = MAX_ANSWER) -> None:
         """memory: counts the bytes of answers until they are complete. most: how many bytes the body of an answer may have."""

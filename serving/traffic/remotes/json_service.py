@@ -24,7 +24,7 @@ _JSON = {"Content-Type": "application/json", "Accept": "application/json"}
 
 
 class JsonService(RemoteProtocol):
-    """Its templates are `request` and `response` of the policy."""
+    """The templates are `request` and `response` in the policy."""
 
     def __init__(self, remote: Remote, config: ModelConfig, access: RemoteAccess, memory: RequestMemory) -> None:
         self._address = access.address

@@ -1,7 +1,7 @@
 """The sequences that requests from this server have opened on another server.
 
 A sequence is open from its START until its END is answered, or until it is idle for longer than the model's configuration
-allows. Its requests are sent one after the other.
+allows. The requests of a sequence are sent one after the other.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class OpenSequences:
         return sequence.begun_ns if sequence is not None else 0
 
     def before(self, identifier: Identifier) -> asyncio.Task[None] | None:
-        """Return the running task of the last request of a sequence; None if none is running."""
+        """Return the running task of the last request of a sequence, or None if none is running."""
         sequence = self._known.get(identifier)
         return sequence.last if sequence is not None else None
 

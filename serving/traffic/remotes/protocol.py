@@ -1,7 +1,7 @@
 """The interface of a protocol to a model on another server: it sends one request and returns the outputs.
 
-RemoteProtocol      sends requests; `protocols.py` lists the class of each protocol
-    RemoteAnswer    the answer as it came; `remote_model.py` compares it with the outputs that the model declares
+RemoteProtocol      sends requests; there is one class for each protocol, listed in `protocols.py`
+    RemoteAnswer    the answer as it came, which `remote_model.py` compares with the outputs that the model declares
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class RemoteAnswer:
 
 
 class RemoteProtocol(ABC):
-    """Made and called on the event loop's thread. outputs: the names that it can answer; None for all of the model."""
+    """Made and called on the event loop's thread. outputs: the names that it can answer, or None for all of the model."""
 
     outputs: frozenset[str] | None = None
 

@@ -2,7 +2,7 @@
 
 submit(request) -> check -> waiting for a place -> RemoteProtocol.infer -> its outputs checked -> request.respond
 
-Its answers are checked against the outputs that the local model declares, so that clients cannot see where they were computed.
+The answers are checked against the outputs that the local model declares, so clients cannot see where they were computed.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class RemoteModel:
 
     @property
     def outputs(self) -> frozenset[str] | None:
-        """Return the outputs that the other server can give; None for all outputs of the model."""
+        """Return the outputs that the other server can give, or None for all outputs of the model."""
         return self._protocol.outputs
 
     @property

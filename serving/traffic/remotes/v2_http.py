@@ -1,4 +1,4 @@
-"""KServe V2 over HTTP. Tensors are sent as binary data if the server says that it takes that, else as JSON.
+"""KServe V2 over HTTP. Tensors are sent as binary data if the server says that it takes binary data, else as JSON.
 
 Source: KServe V2 REST, Inference; Triton docs/protocol/extension_binary_data.md.
 """
@@ -59,7 +59,7 @@ class V2Http(RemoteProtocol):
         return await off_loop(read, decode, self._address, answer.body, length)
 
     async def _takes_binary(self) -> bool:
-        """Ask for the server's extensions; a server that lists none has none. Raise any other error: it may go away."""
+        """Ask for the server's extensions; a server that lists none has none. Raise other errors, which may go away."""
         answer = await self._client.get(f"{self._address.path}/v2")
         if answer.status not in (200, 404, 405):
             raise refused(self._address, answer.status, answer.body)

@@ -130,7 +130,7 @@ class Context:
         return self._request_processor[idx].get_request_properties()
 
     def get_sequence_id(self, idx: int) -> str | None:
-        """Return the id of a request's sequence; None if the request belongs to no sequence."""
+        """Return the id of a request's sequence, or None if the request belongs to no sequence."""
         found: str | None = self._request_processor[idx].get_request_property(self.header_key_sequence_id)
         return found
 

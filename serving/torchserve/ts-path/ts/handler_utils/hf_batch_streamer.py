@@ -6,7 +6,7 @@ from transformers.generation.streamers import BaseStreamer, TextIteratorStreamer
 
 
 class TextIteratorStreamerBatch(BaseStreamer):  # type: ignore[misc]  # the types of transformers are not known to mypy
-    """Yield, at each step, a list of {"text": ...}, one for each request, until the first of them ends."""
+    """Yield, at each step, a list of {"text": ...}, one for each request, until the first request ends."""
 
     def __init__(
         self,

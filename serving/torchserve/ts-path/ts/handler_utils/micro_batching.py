@@ -109,6 +109,6 @@ class MicroBatching:
 
 
 def _asked(handler: Any, method: str) -> bool:
-    """Return the result of a handler's method that says what it is asked for; False if the handler has no such method."""
+    """Return the result of a handler's method that says what a request asks for, or False if there is no such method."""
     ask = getattr(handler, method, None)
     return bool(ask is not None and ask())

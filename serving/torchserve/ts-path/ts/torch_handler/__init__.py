@@ -1,1 +1,1 @@
-"""TorchServe's own handlers, and the base class of other handlers. They import `ts`, torch, and packages that they need."""
+"""TorchServe's own handlers, and the base class of other handlers. These modules import `ts`, torch, and what they need."""

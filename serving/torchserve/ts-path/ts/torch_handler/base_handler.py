@@ -288,7 +288,7 @@ class BaseHandler(ABC):  # noqa: B024
 
 
 def _compile_options(said: Any) -> dict[str, Any] | None:
-    """Return the arguments for torch.compile; None for a model that is not to be compiled.
+    """Return the arguments for torch.compile, or None for a model that is not to be compiled.
 
     said: the section `pt2`: {compile: {enable: true, backend: ...}} or, in older forms, the arguments themselves or the name of
     the backend.

@@ -1,4 +1,4 @@
-"""English contractions and their full forms: CONTRACTION_MAP, for handlers of texts. The map has exactly the contractions of
+"""CONTRACTION_MAP, the full forms of English contractions, for handlers of texts. The map has exactly the contractions of
 TorchServe, because other words would change the answers of a classifier."""
 
 # The ending of a contraction, its full form, and the words that take it.

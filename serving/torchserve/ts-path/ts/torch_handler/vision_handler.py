@@ -1,6 +1,6 @@
 """VisionHandler: handles requests with images, which come as bytes, in base64, or as lists of numbers.
 
-It needs Pillow. A handler that is based on it defines `image_processing`, which mostly needs torchvision.
+It needs Pillow. A handler that is based on VisionHandler defines `image_processing`, which mostly needs torchvision.
 """
 
 import base64

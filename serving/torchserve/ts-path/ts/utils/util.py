@@ -55,7 +55,7 @@ def list_classes_from_module(module: ModuleType, parent_class: type[Any] | None 
 
 
 def load_label_mapping(mapping_file_path: str) -> dict[str, str] | None:
-    """Return the labels of classes, by index, in an index_to_name.json; None if there is no such file."""
+    """Return the labels of classes, by index, in an index_to_name.json, or None if there is no such file."""
     if not os.path.isfile(mapping_file_path):
         logger.warning("there is no %s: answers have no names of classes", os.path.basename(mapping_file_path))
         return None
@@ -106,7 +106,7 @@ def get_yaml_config(yaml_file_path: str) -> dict[str, Any]:
 
 
 def load_compiler_config(config_file_path: str) -> str | None:
-    """Return the backend of torch.compile that an older archive's compile.json names; None if there is no such file."""
+    """Return the backend of torch.compile that an older archive's compile.json names, or None if there is no such file."""
     if not os.path.isfile(config_file_path):
         logger.info("there is no %s: the model is not compiled", os.path.basename(config_file_path))
         return None
