@@ -43,7 +43,8 @@ class _Finder(MetaPathFinder):
 
 
 def use() -> None:
-    """From here on, import the modules in MODULES compiled, if there is a build. Call it before any of them is imported."""
+    """From here on, import the modules in MODULES compiled, if there is a build. Call this function before any of these
+    modules is imported."""
     if Compiled.used:
         return
     if os.environ.get(VARIABLE) == "no":

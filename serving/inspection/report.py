@@ -172,7 +172,7 @@ def inspect(path: Path, name: str = "", config_file: Path | None = None) -> Repo
 
 
 def _say_pointers(report: Report, folder: Path) -> bool:
-    """Report files that are Git LFS pointers: the model's reader would not recognise them. Return whether there are any."""
+    """Report files that are Git LFS pointers: the model's reader would not recognise them. Return whether a file is one."""
     found = formats.pointers(folder)
     for path in found[:_MAX_POINTERS]:
         report.error(

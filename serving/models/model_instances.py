@@ -181,7 +181,7 @@ class ModelInstances:
         return batches
 
     async def _let_go(self, instance: Instance) -> None:
-        """Take an instance out of service. Its open sequences finish on it; new sequences begin on other instances."""
+        """Take an instance out of service. Its open sequences finish on this instance; new ones begin elsewhere."""
         self._running.remove(instance)
         vacated = self._scheduler.vacate(instance)
         if vacated is None:

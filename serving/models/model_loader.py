@@ -236,7 +236,7 @@ class ModelLoader:
         """Return the models of a name: the models in the repositories or, if there are none, models that were loaded before.
 
         If the repositories know no such model, the cloud is asked: the model may have just been published. Raise NotPolled
-        if there is none.
+        if the model is found nowhere.
         """
         try:
             found = self._identifiers(name)
@@ -362,7 +362,7 @@ class ModelLoader:
     def _known_steps(
         self, model: ModelIdentifier, read: Mapping[ModelIdentifier, set[ModelIdentifier]]
     ) -> set[ModelIdentifier] | None:
-        """Return the steps of a model that is being loaded, is loaded or was read, or None where it has to be read."""
+        """Return the steps of a model that is being loaded, is loaded or was read, or None if it has to be read first."""
         if model in self._loading:
             return self._loading[model]
         lifecycle = self._models.get(model)

@@ -136,7 +136,7 @@ class ModelRepositoryManager:
             raise self._not_yet(name, error) from None
 
     def _not_yet(self, name: str, error: ServingError) -> ServingError:
-        """Return the error to raise if no version of a model serves. This is NotYet if the model is about to be loaded."""
+        """Return the error to raise if no version of a model serves, which is NotYet if the model is about to be loaded."""
         lifecycle = self._by_name.get(name)
         if self._wanted_models is None or (lifecycle and lifecycle.default) or name not in self._wanted_models:
             return error

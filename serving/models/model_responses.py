@@ -46,7 +46,7 @@ def _fails_the_request(
 
 
 class ModelResponses:
-    """Callbacks of a model's scheduler and instances. All run on the event loop's thread."""
+    """Callbacks of a model's scheduler and instances. All callbacks run on the event loop's thread."""
 
     def __init__(
         self,

@@ -93,7 +93,7 @@ class ModelVersion:
 
     # -- changes of state ------------------------------------------------------------------------------------------
     def begin_load(self, statistics: ModelStatistics) -> None:
-        """Begin to load a version that does not serve. It gets new statistics: a model that still drains keeps the old ones."""
+        """Begin to load a version that does not serve. The version gets new statistics: a draining model keeps the old ones."""
         self.state, self.retired, self.statistics = State.LOADING, False, statistics
 
     def serve(self, failure: str = "") -> None:

@@ -1,6 +1,6 @@
 """Puts models to sleep by their `slipway.residency`: idle ones, and the least recently used ones when a memory budget is full.
 
-This adds no work to requests: once a second the manager reads the counters of the models that may sleep.
+Requests do no work for this: once a second the manager reads the counters of the models that may sleep.
 """
 
 import asyncio

@@ -220,7 +220,7 @@ def forget() -> None:
 
 
 def running_server() -> int | None:
-    """Return the process id of the running server, or None if there is none, also if another process has that number."""
+    """Return the process id of the running server, or None. A later process with the same number does not count."""
     try:
         with pid_file().open() as file:
             if os.fstat(file.fileno()).st_uid != os.getuid():

@@ -73,7 +73,7 @@ class Breaches:
             self._thread.submit(self._write, 0.0)
 
     def close(self) -> None:
-        """Wait until every change has been written or has failed. Not for the event loop's thread."""
+        """Wait until every change has been written or has failed. Do not call this on the event loop's thread."""
         self._thread.shutdown()
 
     def _change(self, change: Change) -> None:

@@ -2,10 +2,10 @@
 
 Evidence is the logarithm of a likelihood ratio: how many times likelier the counts are if each arm has its own share than under
 the best fit in which the candidate is within its limit. Without a fault, the probability of this much evidence is about
-exp(-evidence): a bound for a known share (Chernoff 1952), and close to Fisher's exact test for two samples. That holds for
-independent requests. But requests of one moment fail, or are slow, together. So the evidence is divided by how much more the
-seconds of an arm differ than they would by chance (Rao and Scott 1981). Guardrails look again every second, so `p_value` is the
-probability of a false breach at any look of a day (Bonferroni).
+exp(-evidence): a bound for a known share (Chernoff 1952), and close to Fisher's exact test for two samples. This approximation
+holds for independent requests. But requests of one moment fail, or are slow, together. So the evidence is divided by how much
+more the seconds of an arm differ than they would by chance (Rao and Scott 1981). Guardrails look again every second, so
+`p_value` is the probability of a false breach at any look of a day (Bonferroni).
 """
 
 import math

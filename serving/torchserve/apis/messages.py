@@ -1,6 +1,6 @@
 """The messages of TorchServe's two gRPC services, made in this module from the names and numbers of their fields.
 
-They have a descriptor pool of their own, because a process may also have TorchServe's copies of the same messages.
+The messages have a descriptor pool of their own, because a process may also have TorchServe's copies of the same messages.
 Source: docs/grpc_api.md of TorchServe 0.12, and its inference.proto and management.proto.
 """
 

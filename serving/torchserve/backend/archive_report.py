@@ -110,7 +110,8 @@ class ArchiveReport:
         return None
 
     def _missing(self, modules: "tuple[str, ...] | list[str]", who: str) -> None:
-        """Warn of modules that this server's Python lacks. It is no error: the model may have its own environment."""
+        """Warn of modules that this server's Python lacks. Missing modules are no error: the model may have an
+        environment of its own."""
         missing = [one for one in modules if one not in sys.stdlib_module_names and not _is_installed(one)]
         if missing:
             self.warnings.append(

@@ -31,7 +31,7 @@ _Answered = tuple[float, int, Any, str, str, str, str, int]
 
 
 class AccessLog:
-    """One log for all listeners of a server. Its callers are on the event loop's thread."""
+    """One log for all listeners of a server. Its methods are called on the event loop's thread."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

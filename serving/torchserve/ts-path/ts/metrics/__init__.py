@@ -1,4 +1,4 @@
-"""Metrics of handlers: counters, gauges and histograms with dimensions. It imports only its own modules.
+"""Metrics of handlers: counters, gauges and histograms with dimensions. The package imports only its own modules.
 
 `serving/torchserve/handlers/metrics.py` sends their values to the server.
 """

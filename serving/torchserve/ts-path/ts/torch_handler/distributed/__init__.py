@@ -1,1 +1,1 @@
-"""Handlers of models on several processes. This server does not support them: an import of these modules raises an error."""
+"""Handlers of models on several processes. This server does not support such models: an import raises an error."""

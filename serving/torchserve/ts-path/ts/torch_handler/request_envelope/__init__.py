@@ -1,1 +1,1 @@
-"""Service envelopes: clients wrap their instances in them, and these modules unwrap them. They import only `ts` and numpy."""
+"""Service envelopes: clients wrap their instances in them, and these modules unwrap them, with only `ts` and numpy."""
