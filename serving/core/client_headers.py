@@ -19,7 +19,7 @@ class ClientHeaders(QuietObserver):
 
 
 def header_of(request: InFlightRequest, name: str) -> str | None:
-    """Return a client header of a request; None if the request has none."""
+    """Return a client header of a request, or None if the request has none."""
     carried = _carried(request)
     return carried.headers.get(name) if carried is not None else None
 

@@ -1,4 +1,4 @@
-"""CUDA memory of another process, by its IPC handle. Imported only where there is a GPU.
+"""CUDA memory of another process, by its IPC handle. Imported only on machines with a GPU.
 
 Source: CUDA Runtime API, "Device Management": cudaIpcOpenMemHandle and cudaIpcCloseMemHandle.
 """

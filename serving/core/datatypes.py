@@ -15,7 +15,7 @@ from typing_extensions import Buffer
 from serving.core.errors import invalid
 
 # A tensor of any datatype: a numpy array on the host, or a serving.core.device_tensor.DeviceTensor on a GPU. Outputs lie on
-# the host unless the request has `device_outputs`; inputs may lie on either.
+# the host unless the request has `device_outputs`; inputs may be on the host or on a GPU.
 Tensor = NDArray[Any]
 Dtype = np.dtype[Any]
 _LENGTH = struct.Struct("<I")  # the length before each BYTES element

@@ -11,10 +11,11 @@ ServingError(code, message)     every error that a client or an operator sees
     HandlerFailed(...)          a model's code or process has failed; it also has a status and reason of HTTP
     made by: worker_died(), and by the reader of an error that a child reports
 
-A message names the expected value and the given one. It contains no path, key or traceback.
+A message names the expected value and the given one, and contains no path, key or traceback.
 
 At a boundary (between the loop and a model, or an observer) any exception may occur: `unexpected` turns it into the answer of
-the request, and `safely` lets the request continue without the failed part. Both log it once, with its traceback.
+the request, and `safely` lets the request continue without the failed part. Both functions log the exception once, with its
+traceback.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ E = TypeVar("E", bound=BaseException)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,}\b")
 _PATH = re.compile(r"(?<![\w.:/~-])/(?:[\w.+@ -]*[\w.+@-]/)+([\w.+@-]*)")
 
-MAX_MESSAGE = 16_000  # characters, because a message may quote a client's text
+MAX_MESSAGE = 16_000  # the most characters of a message, because it may quote a client's text
 
 
 class Code(Enum):

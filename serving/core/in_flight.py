@@ -97,7 +97,7 @@ class SendTrace(Protocol):
 class Responder(Protocol):
     """Takes the answers of a request; the request's sender makes it.
 
-    flow: makes a decoupled model wait while the client does not read; None without a limit.
+    flow: the limit that makes a decoupled model wait while the client does not read, or None without a limit.
     """
 
     @property
@@ -141,7 +141,7 @@ class RequestOwner(Protocol):
         """The client of this request has gone: stop working on it."""
 
     def request_ended(self, request: "InFlightRequest") -> None:
-        """The request gets its last answer, or ends without one. It no longer belongs to this owner."""
+        """The request gets its last answer, or ends without one, and no longer belongs to this owner."""
 
 
 class ResponseStream:
@@ -169,14 +169,14 @@ _CALLED: list[Callable[[], None]] = []  # replaces the listeners of a cancelled 
 class InFlightRequest:
     """A request on its way; see the module's docstring.
 
-    asked: the request as it was sent. responder: takes its answers. observers: follow it.
-    trace: records when the frontend sends the answers; None without a trace.
+    asked: the request as it was sent. responder: takes its answers. observers: observe it.
+    trace: the object that records when the frontend sends the answers, or None without a trace.
     inputs, requested_outputs, sequence: as in `asked`, until a scheduler adds controls and states for the model.
     batch_size: the number of its rows; 1 if the model does not batch. batch_key: requests of unequal keys never share a batch.
     arrival_ns, queued_ns: when it was decoded and when a model accepted it (monotonic ns).
     origin: a number that is equal in all requests that models make for one client request; 0 for the client's request.
     mirrored: a shadow sent it to compare answers, or a model made it for such a request. No rollout counts it.
-    stream: the progress of a decoupled model, which may answer any number of times; None for other models.
+    stream: the progress of a decoupled model with the request, or None for other models.
     started: an instance got it. cancelled: its client has gone. finished: it got its last answer.
     """
 
@@ -248,7 +248,7 @@ class InFlightRequest:
 
     # -- with a model ----------------------------------------------------------------------------------------------
     def accept(self, owner: RequestOwner, queued_ns: int = 0) -> None:
-        """Make `owner` the owner of this request. It is called when the request is cancelled and when it ends.
+        """Make `owner` the owner of this request. The owner is called when the request is cancelled and when it ends.
 
         queued_ns: when the request began to wait for an instance; 0 if the model has to be loaded first."""
         self._owner = owner
@@ -267,7 +267,7 @@ class InFlightRequest:
         self.give_back()
 
     def submit_to(self, submit: "Callable[[InFlightRequest], None]") -> None:
-        """Submit the request to another model. If that model refuses it, answer it with the error."""
+        """Submit the request to another model. If that model refuses the request, answer it with the error."""
         try:
             submit(self)
         except Exception as error:
@@ -318,7 +318,7 @@ class InFlightRequest:
             safely("observing a refusal", observer.answered, self, error, True)
 
     def cancel(self) -> None:
-        """End the request because its client has gone. It leaves its queue; other requests of its batch go on."""
+        """End the request because its client has gone. The request leaves its queue, and other requests of its batch go on."""
         if self.finished or self.cancelled:
             return
         self._stop_model()
@@ -332,8 +332,8 @@ class InFlightRequest:
             self.respond(None)
 
     def ask_to_stop(self) -> None:
-        """Cancel the request. If an instance executes it, only set `cancelled` and keep taking answers: the model may see
-        `cancelled` and stop, or go on."""
+        """Cancel the request. If an instance executes the request, only set `cancelled` and keep taking answers: the model may
+        see `cancelled` and stop, or go on."""
         if self.started and not self.finished:
             self.cancelled = True
         else:

@@ -17,7 +17,7 @@ class ArmObserver(QuietObserver):
 
 
 def arm_of(request: InFlightRequest) -> ArmObserver | None:
-    """Return the arm that a rollout chose for a request; None without a rollout."""
+    """Return the arm that a rollout chose for a request, or None without a rollout."""
     for observer in request.observers:
         if isinstance(observer, ArmObserver):
             return observer

@@ -38,7 +38,7 @@ class _Reshape(NamedTuple):
         return cls(tuple(output.reshape.shape), tuple(output.dims))
 
     def apply(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Return the wanted shape for a tensor of this shape; None if this shape does not fit."""
+        """Return the wanted shape for a tensor of this shape, or None if this shape does not fit."""
         if not _matches(shape, self.given):
             known = math.prod(dim for dim in self.wanted if dim != -1)
             if self.wanted.count(-1) == 1 and known and math.prod(shape) % known == 0:
@@ -61,7 +61,7 @@ class TensorCheck:
         self._reshaped_outputs = {o.name: _Reshape.of(o) for o in config.output if o.HasField("reshape")}
         self.reshapes_outputs = bool(self._reshaped_outputs)
         self._reshapes = any(tensor.reshape is not None for tensor in self._inputs)
-        # The values of a shape tensor apply to one request only: it cannot share a batch.
+        # The values of a shape tensor apply to one request only, so the request cannot share a batch.
         self._alone = config.max_batch_size > 0 and any(tensor.is_shape_tensor for tensor in config.input)
         self._keyed = any(tensor.optional or (tensor.variable and not tensor.ragged) for tensor in self._inputs)
 
