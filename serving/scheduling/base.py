@@ -42,7 +42,7 @@ class Scheduler:
         return 0
 
     def sequences_ended(self) -> "asyncio.Future[None] | None":
-        """Return a future that is done when no sequence is open; None if none is open now."""
+        """Return a future that is done when no sequence is open, or None if none is open now."""
         return None
 
     @property

@@ -24,7 +24,7 @@ class EnsembleStep(NamedTuple):
 
     inputs, outputs: pairs of a name in the step's model and a tensor of the ensemble. requested: the model's names of the
     outputs. reads: the ensemble's tensors that the step reads. feeds_steps: whether another step reads its outputs, so that
-    they may stay on a GPU. retry: the number of its tries and their timeout; None if it is not retried.
+    they may stay on a GPU. retry: the number of its tries and their timeout, or None if it is not retried.
     """
 
     model_name: str
@@ -149,8 +149,8 @@ class StepLimits:
             waiters.ask()
 
     def enter(self, index: int, resume: Resume) -> bool:
-        """Return whether one more request may enter a step, and count it. If it may not, `resume(index)` is called when there
-        may be room, and the request must call `enter` again; `withdraw` prevents the call."""
+        """Return whether one more request may enter a step, and count it. If the request must wait, `resume(index)` is called
+        when there may be room, and the request must call `enter` again. `withdraw` prevents the call of `resume`."""
         if not self._limit or self._inflight[index] < self._limit:
             self._inflight[index] += 1
             return True

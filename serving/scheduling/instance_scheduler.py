@@ -71,7 +71,7 @@ class InstanceScheduler(Scheduler):
 
     def vacate(self, instance: Instance) -> "asyncio.Future[None] | None":
         """Bind no new sequence to an instance that will be removed. Return a future that is done when no sequence is bound
-        to the instance; None if none is bound now."""
+        to the instance, or None if none is bound now."""
         return None
 
     async def remove_instance(self, instance: Instance) -> None:

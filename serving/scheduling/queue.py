@@ -99,7 +99,7 @@ class RequestQueue:
             self._start_timer(request, level.policy)
 
     def first(self) -> InFlightRequest | None:
-        """Return the request that should run next; None if there is none."""
+        """Return the request that should run next, or None if there is none."""
         if not self.count:
             return None
         fresh = self._levels[0].fresh

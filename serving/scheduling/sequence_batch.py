@@ -2,8 +2,8 @@
 
 Direct: a sequence keeps its slot, and row i of a batch is slot i; slots without a request have a row with READY false.
 Oldest: an instance has up to `max_candidate_sequences` sequences, and batches the oldest request of each.
-A sequence begins with START, and ends with END or after `max_sequence_idle_microseconds`. It waits in the backlog while no
-slot is free. An iterative sequence is one request that its model asks for again and again.
+A sequence begins with START, and ends with END or after `max_sequence_idle_microseconds`. A sequence waits in the backlog while
+no slot is free. An iterative sequence is one request that its model asks for again and again.
 Source: Triton, docs/user_guide/architecture.md (Stateful Models).
 """
 
@@ -236,7 +236,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         return True
 
     def _free_slot(self, instance: Instance, slots: list[_Slot]) -> _Slot | None:
-        """Return the lowest free slot of an instance, or make a slot; None if all slots are taken."""
+        """Return the lowest free slot of an instance, or make a slot, or None if all slots are taken."""
         found = next((slot for slot in slots if slot.sequence is None), None)
         if found is None and len(slots) < self._slot_count:
             found = _Slot(instance, len(slots))
