@@ -21,7 +21,7 @@ class Runner(Protocol):
 def runner(doing: Doing, model: str, version: int, file: Path) -> Runner:
     """Return a function that calls its first argument with the others. The function's name has the action, model and file."""
     name = frame_name(doing, model, version, file.name)
-    # Compiled functions that it calls take the builtins of their caller.
+    # Compiled functions that `_run` calls take the builtins of their caller.
     return cast(Runner, FunctionType(_run.__code__.replace(co_name=name), {"__builtins__": builtins}, name))
 
 

@@ -158,7 +158,7 @@ class Instance:
         return self._impl.processes()
 
     def available(self) -> bool:
-        """Return whether the instance would answer now; False while the restart of its process is delayed after crashes."""
+        """Return whether the instance would answer now. While the restart of its process is delayed, it would not."""
         return self._impl.available()
 
     def down_s(self) -> float:
@@ -171,7 +171,7 @@ class Instance:
         return reason and f"{self.name}: {reason}"
 
     def readiness(self) -> "Future[bool] | None":
-        """Ask the model itself whether this instance is ready; None for a model without such a method."""
+        """Ask the model itself whether this instance is ready, or return None if the model has no method for that."""
         return self._impl.readiness()
 
     async def stop(self) -> None:

@@ -10,7 +10,7 @@ TIMEOUT_S = 5.0  # as in Triton
 
 
 async def instances_ready(instances: Sequence[Instance]) -> bool:
-    """Return whether an instance is available, and no available one says that it is not ready; False after TIMEOUT_S."""
+    """Return whether an instance is available, and no available one says that it is not ready, or False after TIMEOUT_S."""
     available = [one for one in instances if one.available()]
     if len(instances) and not available:
         return False
@@ -28,7 +28,7 @@ class CanConfirm(Protocol):
 
 
 async def confirm_ready(current: Callable[[], CanConfirm | None]) -> bool:
-    """Return whether the model that `current` returns says that it is ready; False for None.
+    """Return whether the model that `current` returns says that it is ready, or False if there is no model.
 
     If a reload replaces the model during the check, the new model is asked.
     """
