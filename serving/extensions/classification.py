@@ -71,7 +71,7 @@ def read_labels(config: ModelConfig, model_dir: Path) -> dict[str, list[str]]:
 
 
 def inherited_labels(config: ModelConfig, labels_of: Callable[[str, int], Labels]) -> dict[str, Sequence[str]]:
-    """Return the labels of an ensemble's outputs: each output has those of the step that makes it.
+    """Return the labels of an ensemble's outputs: each output has the labels of the step that makes it.
 
     labels_of: (model name, version) of a step -> the labels of its model."""
     found: dict[str, Sequence[str]] = {}

@@ -27,7 +27,7 @@ _FOLDER = "/dev/shm"
 _KEY = re.compile(r"/?[A-Za-z0-9_.\-]{1,250}")
 _MAX_SIZE = 1 << 46
 _MAX_REGIONS = 4096
-_DESCRIPTORS_PART = 4  # each mapped object has a descriptor; all may have 1/4 of those of the process
+_DESCRIPTORS_PART = 4  # mapped objects may have 1/4 of the process's descriptors, one each
 
 
 class ClientMemory(np.ndarray[Any, Any]):

@@ -32,7 +32,7 @@ _WRITTEN_BY_INSTANCE = 4 << 20
 
 
 def memory_range_of(tensor: str, parameters: Mapping[str, object]) -> MemoryRange | None:
-    """Return the memory range that a tensor's parameters name; None if they name no region. INVALID_ARG if a parameter is
+    """Return the memory range that a tensor's parameters name, or None if they name no region. INVALID_ARG if a parameter is
     missing or wrong.
 
     tensor: the name of the tensor for messages, such as "input 'x'"."""
@@ -85,7 +85,7 @@ def _as_tensor(data: NDArray[np.uint8], row: Datatype, shape: tuple[int, ...], c
 
 
 def output_rule(name: str, parameters: Mapping[str, object]) -> OutputRule | None:
-    """Return the rule in an output's parameters; None if the client wants the tensor. INVALID_ARG for a wrong parameter."""
+    """Return the rule in an output's parameters, or None if the client wants the tensor. INVALID_ARG for a wrong parameter."""
     classes = parameters.get("classification", 0)
     if type(classes) is not int or not 0 <= classes < 1 << 32:
         raise invalid(f"output '{name}': expected 'classification' to be a number of classes")
@@ -98,9 +98,9 @@ def output_rule(name: str, parameters: Mapping[str, object]) -> OutputRule | Non
 def find_targets(
     rules: Mapping[str, OutputRule], memory: SharedMemory, inputs: Sequence[MemoryRange | None]
 ) -> dict[str, OutputTarget]:
-    """Look up the memory that the rules name. NOT_FOUND if a region does not exist, INVALID_ARG if it is too small.
+    """Look up the memory that the rules name. NOT_FOUND if a region does not exist, INVALID_ARG if the region is too small.
 
-    inputs: the memory ranges of the request's inputs; None for an input that is not in shared memory."""
+    inputs: the memory ranges of the request's inputs, or None for an input that is not in shared memory."""
     return {name: _target(rule, memory, inputs) for name, rule in rules.items()}
 
 
@@ -120,7 +120,7 @@ def _target(rule: OutputRule, memory: SharedMemory, inputs: Sequence[MemoryRange
 
 def write_large_outputs(requests: Sequence[InFlightRequest], answers: Sequence[Answer]) -> None:
     """Write large outputs into shared memory of the host, on the thread that computed them, because writing them on the loop
-    would block it. Errors are ignored: `apply_targets` tries again, and returns them."""
+    would block it. Errors are ignored, because `apply_targets` tries again and returns them."""
     for request, answer in zip(requests, answers, strict=True):
         targets = request.asked.output_targets
         if not targets or request.finished or not isinstance(answer, InferenceResponse):
