@@ -47,7 +47,7 @@ def host_available(meminfo: Path = _MEMINFO, own_group: Path = _OWN_GROUP, group
 
 
 def gpu_available(device: int) -> Available | None:
-    """Return the free memory of a GPU; None if its driver has no figure."""
+    """Return the free memory of a GPU, or None if its driver has no figure."""
     import pynvml
 
     try:
@@ -95,7 +95,7 @@ def _fields(path: Path, separator: str) -> dict[str, int]:
 
 
 def _number(path: Path) -> int | None:
-    """Return the number in a file; None if the file has "max", or if there is no such file."""
+    """Return the number in a file, or None if the file has "max", or if there is no such file."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):

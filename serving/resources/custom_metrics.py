@@ -133,14 +133,14 @@ class CustomMetrics:
             _let_go(owner, series)
 
     def leave_family(self, owner: object, name: str) -> None:
-        """Remove an owner of a family and of its series. Each of them is removed with its last owner."""
+        """Remove an owner of a family and of its series. Families and series are removed with their last owner."""
         with self._lock:
             family = self._families.get(name)
             if family is not None:
                 self._leave(owner, family)
 
     def leave(self, owner: object) -> None:
-        """Remove an owner from all families and series. Each of them is removed with its last owner."""
+        """Remove an owner from all families and series. Families and series are removed with their last owner."""
         with self._lock:
             for family in list(self._families.values()):
                 self._leave(owner, family)

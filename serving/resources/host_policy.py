@@ -14,7 +14,7 @@ _NODES = Path("/sys/devices/system/node")
 
 
 def host_policies(settings: Iterable[HostPolicySetting]) -> dict[str, Cores]:
-    """Return the cores of each policy: the cores that all its settings name. INVALID_ARG if this machine lacks them."""
+    """Return the cores of each policy: the cores that all its settings name. INVALID_ARG if this process may use none."""
     policies: dict[str, Cores] = {}
     for policy, setting, value in settings:
         cores = _of_node(int(value)) if setting == "numa-node" else core_list(value)

@@ -1,11 +1,12 @@
 """Measures the memory of each model on the host and on each GPU, in two figures.
 
-`memory` is the published figure. It is the same for every load of a model. For a model in the server's process it is the size
-of the model's files on each device that has instances. For a model in processes of its own it is the memory of those processes,
-read off the loop, at most once a second unless a caller waits.
+`memory` is the published figure, which is the same for every load of a model. For a model in the server's process it is the
+size of the model's files on each device that has instances. For a model in processes of its own it is the memory of those
+processes, read off the loop, at most once a second unless a caller waits.
 
 `held` is the figure for memory budgets: the larger of `memory` and, if the load ran alone, the growth of the server's memory.
-It differs between loads, because the first model of a framework also loads its libraries, and later loads reuse freed pages.
+`held` differs between loads, because the first model of a framework also loads its libraries, and later loads reuse freed
+pages.
 """
 
 import os
@@ -55,7 +56,7 @@ class Growth:
 
 
 class MemoryMeter:
-    """Measures the growth of memory during loads. Each server has one, which is used on the event loop's thread."""
+    """Measures the growth of memory during loads. Each server has one MemoryMeter, for the event loop's thread."""
 
     def __init__(self) -> None:
         self._open: set[Growth] = set()
@@ -113,7 +114,7 @@ def private_bytes(pid: int) -> int:
 
 
 class ChildMemory:
-    """The memory of models' processes at the last reading. Each server has one, which is used on the event loop's thread."""
+    """The memory of models' processes at the last reading. Each server has one ChildMemory, for the event loop's thread."""
 
     def __init__(self) -> None:
         self._processes: set[int] = set()

@@ -161,7 +161,7 @@ class RateLimiter:
         return max(count for demand in self._demands.values() for known, count in demand.resources if known == key)
 
     def _limit(self, key: Key) -> int | None:
-        """Return how many copies the command line gives a resource, for its device or for every device; None if it gives
+        """Return how many copies the command line gives a resource, for its device or for every device, or None if it gives
         none."""
         name, place = key
         number = place.partition(":")[2]

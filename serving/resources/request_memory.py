@@ -1,8 +1,8 @@
 """Limits the total bytes of requests and of unread answers, over all connections of both protocols.
 
 Frontends take room as the bytes of a body arrive, regardless of the announced length, and give it back when the client has
-taken the answer, which may be as large. A request that finds no room is refused immediately. If it waited instead, it would
-keep the room that it already has, and other requests could not go on.
+taken the answer, which may be as large. A request that finds no room is refused immediately. A request that waited instead
+would keep the room that it already has, and other requests could not go on.
 
 The limit of a client depends on the free room: a connection may hold CONNECTION_PART times the free room, an address
 CLIENT_PART times. So a single client may use nearly all room, many clients get equal shares, and a new client always finds some

@@ -94,7 +94,7 @@ class ModelCache:
 
     @classmethod
     def of(cls, config: ModelConfig, cache: ResponseCache | None) -> "ModelCache | None":
-        """Return the part of the cache for a model; None if there is no cache, or the configuration does not enable it."""
+        """Return the part of the cache for a model, or None if there is no cache, or the configuration does not enable it."""
         if cache is None or not config.response_cache.enable:
             return None
         return cls(cache, of_ensemble=config.platform == "ensemble")

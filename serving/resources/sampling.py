@@ -20,7 +20,7 @@ class Sample(Generic[T]):
     and the latest value stays. Used on the event loop's thread."""
 
     def __init__(self, name: str, read: Callable[[], T], interval_s: float = 0.0) -> None:
-        """Make the first reading immediately. name: the value's name for the log. interval_s: the least time between two."""
+        """Make the first reading. name: the value's name for the log. interval_s: the least time between two readings."""
         self._name = name
         self._read = read
         self._interval_s = interval_s
@@ -34,7 +34,7 @@ class Sample(Generic[T]):
         return time.monotonic() - self._began
 
     def refresh(self) -> "Future[None] | None":
-        """Begin a reading, unless one is running, and return its future; None if the latest reading is recent enough."""
+        """Begin a reading, unless one is running, and return its future, or None if the latest reading is recent enough."""
         if self._reading is None or self._reading.done():
             if self.age < self._interval_s:
                 return None
