@@ -173,7 +173,7 @@ class _Writer(threading.Thread):
             os.close(self._file)
 
     def _take(self) -> tuple[list[Line], bool]:
-        """Wait for lines. Return them, and whether they are the last."""
+        """Wait for lines, and return them and whether they are the last."""
         first = self._waiting.get()
         lines: list[Line] = []
         while first is not None:

@@ -1,7 +1,7 @@
 """The counters of each model version, and the message of Triton's statistics extension.
 
-They are updated on the event loop's thread only. Packages of serving.frontends render them: `metrics` as Prometheus text and
-as the live feed, `rest` and `grpc` as the statistics extension's message.
+The counters are updated on the event loop's thread only. Packages of serving.frontends render them: `metrics` as Prometheus
+text and as the live feed, `rest` and `grpc` as the statistics extension's message.
 """
 
 import time
@@ -120,7 +120,7 @@ class FirstResponseHistogram:
 def first_response_histogram(
     config: ModelConfig, enabled: bool | None, before: FirstResponseHistogram | None
 ) -> FirstResponseHistogram | None:
-    """Return the histogram for a configuration; None if it has none. `before`, the current one, is kept if its bounds are
+    """Return the histogram for a configuration, or None if it has none. `before`, the current one, is kept if its bounds are
     equal.
 
     enabled: the setting of --metrics-config; if it is None, only decoupled models have the histogram.
@@ -182,7 +182,7 @@ UNKNOWN_STATUS = VersionStatus()
 
 @dataclass(eq=False)
 class ModelStatistics:
-    """The counters of one model version since it was loaded. A reload of the same version keeps them.
+    """The counters of one model version since it was loaded. A reload of the same version keeps the counters.
 
     success and fail count requests. queue and the compute durations count successful requests, inference_count counts their
     rows, and execution_count counts the executions of the model (as in Triton). For these counters, each executed request of a
@@ -277,7 +277,7 @@ class ModelStatistics:
             self.phases.cache_hit.add(took)
 
     def count_miss(self, took: int) -> None:
-        """Count a request whose answer was not in the cache, and was then inserted. took: the time of both, in ns."""
+        """Count a request whose answer the cache lacked and now keeps. took: the time of lookup and insertion (ns)."""
         self.cache_miss.add(took)
         if self.phases is not None:
             self.phases.cache_miss.add(took)

@@ -1,8 +1,8 @@
 """Samples a model's next requests with their answers, which become examples and golden requests.
 
-A sample must be repeatable from its tensors alone. So requests of sequences and of decoupled models, and requests with
-classification or outputs in shared memory, are skipped and counted. So are requests that are too large or that fail. While no
-sampling is running, no request is observed.
+A sample must be repeatable from its tensors alone. So these requests are skipped and counted: requests of sequences and of
+decoupled models, requests with classification or outputs in shared memory, and requests that are too large or that fail. While
+no sampling is running, no request is observed.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class Sample:
 
 @dataclass(slots=True, eq=False)
 class Sampling:
-    """A caller's wish for samples, and the samples found so far. version: the version to sample; None for all versions."""
+    """A caller's wish for samples, and the samples found so far. version: the version to sample, or None for all versions."""
 
     model: str
     version: int | None
@@ -112,8 +112,8 @@ class TrafficSampler:
     """The samplings that are running. Used on the event loop's thread."""
 
     def __init__(self, keeps_parameters: bool) -> None:
-        """keeps_parameters: whether samples contain the requests' parameters. They must not if headers, which may be secret,
-        become parameters."""
+        """keeps_parameters: whether samples contain the requests' parameters. This must be False if headers, which may be
+        secret, become parameters."""
         self.samplings: list[Sampling] = []
         self._keeps_parameters = keeps_parameters
 

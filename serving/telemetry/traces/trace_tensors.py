@@ -1,8 +1,8 @@
 """Writes tensors for a trace file: {"id": 1, "activity": "TENSOR_QUEUE_INPUT", "tensor": {"name", "data", "shape", "dtype"}}.
 
 As in Triton, `data` and `shape` are texts of numbers with commas between them, and a string is in quotes. Unlike in Triton,
-FP16 and BF16 have their values, and a large tensor is cut: `data` and `shape` show its first elements, `whole_shape` its full
-shape. Source: Triton, docs/user_guide/trace.md.
+FP16 and BF16 have their values, and a large tensor is cut, so that `data` and `shape` show only its first elements, and
+`whole_shape` shows its full shape. Source: Triton, docs/user_guide/trace.md.
 """
 
 import math
