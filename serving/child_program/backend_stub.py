@@ -1,6 +1,6 @@
-"""Runs any backend in the child, for `slipway.isolation: process`, with the server's classes around shared memory.
+"""Runs any backend in the child, for `slipway.isolation: process`, with inputs and outputs in shared memory.
 
-It needs the server's Python environment, or one with the packages of the backend.
+The child needs the server's Python environment, or an environment with the packages of the backend.
 """
 
 import socket

@@ -38,7 +38,7 @@ class TritonPythonModel(Protocol):
 
 
 def import_model(model_file: Path) -> type[TritonPythonModel]:
-    """Return the class TritonPythonModel of a file. The file can import modules of its folder, also relatively."""
+    """Return the class TritonPythonModel of a file, which may use absolute and relative imports of modules in its folder."""
     PROCESS.model_dir = str(model_file.parent)
     sys.path += [str(model_file.parent), str(model_file.parent.parent)]
     package = types.ModuleType(model_file.parent.name)

@@ -62,7 +62,7 @@ class PythonStub(Stub):
 
     @staticmethod
     def complete_config(message: CompleteConfig) -> dict[str, object] | None:
-        """Return the configuration of `auto_complete_config`, as JSON; None if the model lacks that method."""
+        """Return the configuration of `auto_complete_config`, as JSON, or None if the model lacks that method."""
         complete = getattr(import_model(Path(message["model_file"])), "auto_complete_config", None)
         if complete is None:
             return None
@@ -271,7 +271,7 @@ class _Readiness:
 
 
 def _responses(requests: list[ReceivedRequest], result: object) -> list[pb_utils.InferenceResponse | None]:
-    """Return the response of each request; None for a rescheduled request, and for a request that its sender answers."""
+    """Return the response of each request, or None for a rescheduled request, and for a request that its sender answers."""
     if result is None and all(request.sender is not None for request in requests):
         return [None] * len(requests)
     if not isinstance(result, list):

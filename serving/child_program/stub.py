@@ -1,4 +1,4 @@
-"""The interface of a stub, which serves one model in a child process. The name is Triton's, for such a process."""
+"""The interface of a stub, which serves one model in a child process. Triton calls such a process a stub."""
 
 import socket
 from abc import ABC, abstractmethod
@@ -43,5 +43,5 @@ class Stub(ABC):
 
     @staticmethod
     def complete_config(message: CompleteConfig) -> dict[str, object] | str | None:
-        """Return the completed configuration, in the format of the given one; None if the model completes nothing."""
+        """Return the completed configuration, in the format of the given one, or None if the model completes nothing."""
         return None

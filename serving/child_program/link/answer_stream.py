@@ -21,7 +21,7 @@ class AnswerStream:
     """Every object that may still answer refers to the stream. If the last such object is deleted too
     early, the stream ends with an error.
 
-    key: the server's number for the request. window: limits unread responses; None if the sender need not wait for the client.
+    key: the server's number for the request. window: the limit of unread responses, or None for no limit.
     """
 
     def __init__(self, link: ServerLink, key: int, window: ResponseWindow | None = None) -> None:

@@ -19,7 +19,7 @@ class ErrorCode(Enum):
 
 
 class TritonError:
-    """An error in place of one response. Its code is INTERNAL if no code is given."""
+    """An error in place of one response. The default of its code is INTERNAL."""
 
     UNKNOWN = ErrorCode.UNKNOWN
     INTERNAL = ErrorCode.INTERNAL

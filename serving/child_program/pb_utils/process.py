@@ -12,10 +12,8 @@ from serving.child_program.link.server_link import ServerLink
 
 @dataclass(slots=True)
 class ModelProcess:
-    """model_dir: the folder of the version whose model.py runs in this process. link: the link to the server; None if there is
-    none.
-
-    outputs: the shared memory for the model's outputs; None before the model serves."""
+    """model_dir: the folder of the version whose model.py runs in this process. link: the link to the server, or None outside a
+    server. outputs: the shared memory for the model's outputs, or None before the model serves."""
 
     model_dir: str = ""
     link: ServerLink | None = None
@@ -26,7 +24,7 @@ PROCESS = ModelProcess()
 
 
 def server() -> ServerLink:
-    """Return the link of this process; TritonModelException if it has none."""
+    """Return the link of this process; TritonModelException if there is no link."""
     if PROCESS.link is None:
         raise TritonModelException("the server can be asked only by a model that it is serving")
     return PROCESS.link

@@ -42,7 +42,7 @@ class InferenceTrace:
         self._context = context
 
     def get_context(self) -> str | None:
-        """Return a JSON object with the W3C `traceparent` of this request's span; None without OpenTelemetry."""
+        """Return a JSON object with the W3C `traceparent` of this request's span, or None without OpenTelemetry."""
         return self._context or None
 
 
@@ -160,12 +160,11 @@ class InferenceRequest:
 
 
 class ReceivedRequest(InferenceRequest):
-    """A request that `execute` gets. Its fields come from the server and need no check.
+    """A request that `execute` gets. The fields of such a request come from the server and need no check.
 
     key: the server's number for the request. outputs: the names of the requested outputs. stream: the open answer of a
-    decoupled model; None for other models. sender: the response sender of a model that is not decoupled; None unless the model
-    asked for it.
-    rescheduled: the model asks to execute the request again.
+    decoupled model; None for other models. sender: the response sender of a model that is not decoupled; None if the model did
+    not ask for a sender. rescheduled: the model asks to execute the request again.
     """
 
     # Most requests have these defaults.

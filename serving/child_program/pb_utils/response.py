@@ -1,4 +1,4 @@
-"""pb_utils.InferenceResponse, and its encoding for the server and decoding."""
+"""pb_utils.InferenceResponse, and the encoding and decoding of responses."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +56,7 @@ def encode_response(response: InferenceResponse, wanted: Sequence[str], writer: 
 
 
 def decode_response(message: AnswerBody, memory: Memory, device: str) -> InferenceResponse:
-    """Return the response of another model. It is empty if a stream ends without a further response.
+    """Return the response of another model. The response is empty if a stream ends without a further one.
 
     memory: the memory of its tensors. device: torch's name for the GPU to copy the tensors to; "" to keep them on the host.
     """

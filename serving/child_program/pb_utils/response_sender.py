@@ -50,7 +50,7 @@ class InferenceResponseSender(ABC):
 
 
 class SingleResponseSender(InferenceResponseSender):
-    """Answers with exactly one response. response: the response that the model has sent; None if it has not sent one."""
+    """Answers with exactly one response. response: the response that the model has sent, or None if it has not sent one."""
 
     def __init__(self, is_cancelled: Callable[[], bool]) -> None:
         self._is_cancelled = is_cancelled
@@ -79,7 +79,7 @@ class SingleResponseSender(InferenceResponseSender):
         return self._is_cancelled()
 
     def executed(self, stream: ResponseStream) -> InferenceResponse | None:
-        """Note that `execute` has returned. Return the response if it was sent; None if the stream must send it later."""
+        """Note that `execute` has returned. Return the response if it was sent, or None if the stream must send it later."""
         with self._lock:
             if self.response is None:
                 self._stream = stream

@@ -85,7 +85,7 @@ class Logger:
 
     @staticmethod
     def log(message: str, level: _LogLevel = _LogLevel.INFO) -> None:
-        """Write one line to stderr. It begins with 0x1e and the level, for the server; 0x1f replaces a line break."""
+        """Write one line to stderr. The line begins with 0x1e and the level, for the server. 0x1f replaces line breaks."""
         if not isinstance(level, _LogLevel):
             raise TypeError(f"level must be one of Logger's, not {level!r:.100}")
         line = text("message", message).replace("\n", "\x1f")
@@ -184,7 +184,7 @@ def triton_string_to_numpy(triton_type_string: str) -> type[np.generic]:
 
 
 def triton_to_numpy_type(data_type: int) -> type[np.generic] | None:
-    """Return the numpy type of a TRITONSERVER_DataType number; None for an unknown number."""
+    """Return the numpy type of a TRITONSERVER_DataType number, or None for an unknown number."""
     for row in TYPES.values():
         if row.number == data_type:
             return TRITON_STRING_TO_NUMPY.get(f"TYPE_{'STRING' if row.name == 'BYTES' else row.name}")
