@@ -56,8 +56,8 @@ class ModelSpec:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """Remarks for a person about a model file, except its tensors. A file with `errors` is not served. archive: what the file
-    says about itself."""
+    """The remarks about a model file that a person should read, except on its tensors. A file with `errors` is not served.
+    archive: what the file says about itself."""
 
     archive: Mapping[str, Json]
     errors: Sequence[str]
@@ -88,7 +88,7 @@ class BackendInstance(ABC):  # noqa: B024
         return 0.0
 
     def readiness(self) -> "Future[bool] | None":
-        """Ask the model itself whether it is ready; None if the model has no such method. Callable on any thread."""
+        """Ask the model itself whether it is ready, or return None if it has no method for that. Callable on any thread."""
         return None
 
     def close(self) -> None:  # noqa: B027
@@ -98,8 +98,8 @@ class BackendInstance(ABC):  # noqa: B024
 class BlockingInstance(BackendInstance):
     """Executes batches one at a time on the caller's thread, which is the instance's own thread unless `any_thread` is true.
 
-    any_thread: the instance may execute on any thread of the server, one batch at a time. It then never waits for a device or a
-    process, and runs no code of users. While its executions are short, they run on the event loop's own thread.
+    any_thread: the instance may execute on any thread of the server, one batch at a time. Such an instance never waits for a
+    device or a process, and runs no code of users. While its executions are short, they run on the event loop's own thread.
     """
 
     any_thread = False
@@ -111,8 +111,8 @@ class BlockingInstance(BackendInstance):
     def execute(self, batch: Batch) -> None:
         """Fill the responses of the batch (see Batch). `batch.requests` is never empty.
 
-        Inputs may be DeviceTensors. Outputs are host arrays. They may stay on the device if every request of the batch has
-        `device_outputs`, and if that is cheaper for the backend.
+        Inputs may be DeviceTensors. Outputs are host arrays, or stay on the device if every request of the batch has
+        `device_outputs` and this is cheaper for the backend.
         """
 
 
@@ -128,9 +128,9 @@ class AsyncInstance(BackendInstance):
     def begin(self, batch: Batch, done: Callable[[Batch], None]) -> None:
         """Begin to execute a batch; called on the event loop's thread, at most `slots` times ahead of `done`.
 
-        It must not block. It must call `done(batch)` once, on the loop's thread, after it has returned, with `batch.responses`
-        filled (see Batch) or after `batch.fail`. If `begin` raises, the batch fails, and `done` must not be called.
-        `batch.started_ns` is set. If the batch waits for the previous one, the instance sets that time later.
+        `begin` must not block. The instance must call `done(batch)` once, on the loop's thread and after `begin` has returned,
+        with `batch.responses` filled (see Batch) or after `batch.fail`. If `begin` raises, the batch fails, and `done` must not
+        be called. `batch.started_ns` is set. If the batch waits for the previous one, the instance sets that time later.
         """
 
 
@@ -150,7 +150,7 @@ class ArrayInstance(BlockingInstance):
     def run(self, inputs: dict[str, Tensor], outputs: list[str]) -> Outputs:
         """Return the outputs of these names, of shape [batch, ...], for inputs of shape [batch, ...].
 
-        Without a batch dimension if max_batch_size is 0.
+        The shapes have no batch dimension if max_batch_size is 0.
         """
 
     def execute(self, batch: Batch) -> None:
@@ -185,13 +185,13 @@ class Backend(ABC):
 
     @classmethod
     def file_signature(cls, model_file: Path) -> Signature | None:
-        """Return the inputs and outputs that a model file declares, regardless of the configuration; None if it declares none.
+        """Return the inputs and outputs that a model file declares, without a configuration, or None if it declares none.
         Called by serving.inspect."""
         return None
 
     @classmethod
     def review(cls, model_file: Path) -> Review | None:
-        """Return the review of a file that describes its whole configuration; None if the file only describes its tensors.
+        """Return the review of a file that describes its whole configuration, or None if the file only describes its tensors.
         Called by serving.inspect."""
         return None
 

@@ -72,7 +72,7 @@ def received_descriptors(ancillary: Sequence[tuple[int, int, bytes]]) -> list[in
 class Channel:
     """One end of a connection.
 
-    pidfd: the child's pidfd, for the server's end: it shows the child's death even if a grandchild holds the socket.
+    pidfd: at the server's end, the child's pidfd, which shows the child's death even if a grandchild holds the socket.
     """
 
     def __init__(self, end: socket.socket, pidfd: int = -1) -> None:

@@ -71,7 +71,7 @@ class Ready(TypedDict):
 
 
 class Failed(TypedDict):
-    """The server's request has failed. Has the message for the client, and its error code."""
+    """The server's request has failed. `message` is the text for the client, and `code` is the error code."""
 
     op: Literal["failed"]
     message: str
@@ -91,7 +91,7 @@ class CompleteConfig(TypedDict):
 
 
 class Completed(TypedDict):
-    """The configuration, in the format of the CompleteConfig (JSON as an object); None if the model completes nothing."""
+    """The configuration, in the format of the CompleteConfig (JSON as an object), or None if the model completes nothing."""
 
     op: Literal["completed"]
     config: dict[str, object] | str | None
@@ -131,7 +131,7 @@ that the child should forget.
 
 
 class ResponseBody(TypedDict, total=False):
-    """One response: tensors, or an error. In a Result it may instead be `again` or `later`."""
+    """One response: tensors, or an error. In a Result, a response may instead be `again` or `later`."""
 
     outputs: list[TensorRow]
     parameters: dict[str, ParameterValue]
@@ -181,7 +181,7 @@ class Cancelled(TypedDict):
 class Infer(TypedDict):
     """Infer with another model. Each of its responses is an answer. Keys are the keys of the model's own requests.
 
-    made_for: the requests that the inference is made for; None on a thread that the model started. trace: the request whose
+    made_for: the requests that the inference is made for, or None on a thread that the model started. trace: the request whose
     trace the inference belongs to; 0 for none.
     """
 

@@ -49,7 +49,7 @@ class PacketChannel:
     def send(self, message: object, descriptors: Sequence[int] = ()) -> None:
         """Send a message with file descriptors, which the caller still owns.
 
-        Closed if the other side has ended, ProtocolError if it has too many unread messages.
+        Closed if the other side has ended, ProtocolError if the other side has too many unread messages.
         """
         packet = dumps(message)
         try:

@@ -1,11 +1,11 @@
 """Shared memory between the server and a child process: sealed memory files without a name.
 
 The writer writes into segments of its `SharedMemoryPool`. The reader maps them when their descriptors arrive
-(`SharedMemoryMap`). A memory file is freed with its last user, so neither process leaves one behind, however it ends. It is
-sealed against shrinking, so that the writer cannot invalidate a mapping that the reader has checked.
+(`SharedMemoryMap`). A memory file is freed with its last user, so neither process leaves one behind, however it ends. Memory
+files are sealed against shrinking, so that the writer cannot invalidate a mapping that the reader has checked.
 
-A segment of up to KEEP_BYTES stays mapped on both sides, and is written again after the reader has released it. A larger one is
-used once, because an idle instance must not hold the memory of its largest batch.
+A segment of up to KEEP_BYTES stays mapped on both sides, and is written again after the reader has released it. A larger
+segment is used once, because an idle instance must not hold the memory of its largest batch.
 """
 
 import contextlib
@@ -65,7 +65,7 @@ class Segment:
 
 
 class SharedMemoryPool:
-    """The writer's segments: `acquire`, write, send, and `release` when the reader is done."""
+    """The writer's segments. The writer calls `acquire`, writes and sends, and calls `release` when the reader is done."""
 
     def __init__(self) -> None:
         self._next_id = 1
@@ -95,7 +95,7 @@ class SharedMemoryPool:
         return segment
 
     def sent(self, segment: Segment) -> None:
-        """Note that the reader has got a fresh segment, and close a segment that is used once."""
+        """Note that the reader has got a fresh segment, and close the segment if it is used once."""
         segment.fresh = False
         if not segment.kept:
             segment.close()

@@ -75,7 +75,7 @@ class RequestEncoder:
         """window: for a decoupled model, the arguments of the child's ResponseWindow."""
         self._outputs = tuple(
             output.name for output in config.output
-        )  # not sent with requests for exactly these outputs
+        )  # names that are not sent if a request asks for exactly these outputs
         self.may_take_long = gpu_count() > 0 or any(one.data_type == DataType.TYPE_STRING for one in config.input)
         self._window = window
 
@@ -194,7 +194,7 @@ def decode_tensors(rows: Sequence[ReceivedRow], memory: Memory) -> dict[str, Ten
 
 
 def used_bytes(rows: Iterable[ReceivedRow], memory: Memory) -> int:
-    """Return the offset at which the last tensor ends; ProtocolError if that is outside the segment."""
+    """Return the offset at which the last tensor ends; ProtocolError if the offset is outside the segment."""
     used = 0
     for row in rows:
         end = row[3] + row[4]
@@ -206,7 +206,7 @@ def used_bytes(rows: Iterable[ReceivedRow], memory: Memory) -> int:
 
 
 def decode_tensor(row: ReceivedRow, memory: SharedMemory) -> Array:
-    """Return the array that a row describes; ProtocolError if it lies outside the memory, or if size and shape do not match."""
+    """Return the array that a row describes; ProtocolError if the array is outside the memory, or has the wrong size."""
     name, kind, shape, offset, length = row
     if len(shape) > _MAX_DIMS:
         raise ProtocolError(f"output '{name}' is badly described")

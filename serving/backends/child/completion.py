@@ -16,7 +16,7 @@ def complete_in_child(
     """Start a child only for this question, and return its answer: `Completed` or `Failed`.
 
     place, work: the action, for messages ("while it read the SavedModel", "reading the SavedModel"). INTERNAL if the child
-    dies, INVALID_ARG if it takes longer than COMPLETE_TIMEOUT_S.
+    dies, INVALID_ARG if the action takes longer than COMPLETE_TIMEOUT_S.
     """
     child = ChildProcess(f"{name} (configuration)", python)
     message: CompleteConfig = {

@@ -1,6 +1,6 @@
 """A model instance in a child process. The event loop itself sends batches and reads answers, without a thread in between.
-Batches are sent as they come, up to SLOTS before the first one is answered, and are answered in order. Their tensors are in
-shared memory. A worker thread does the work that would block the loop: large copies, many strings.
+Batches are sent as they come, up to SLOTS before the first one is answered, and are answered in order. The tensors of batches
+are in shared memory. A worker thread does the work that would block the loop: large copies, many strings.
 """
 
 import asyncio
@@ -179,7 +179,7 @@ class ChildInstance(AsyncInstance):
                 return
 
     def _read(self, child: ModelChild) -> bool:
-        """Take the next answer. Return whether there was one."""
+        """Take the next answer, and return whether there was one."""
         try:
             answer, received = child.channel.receive()
         except BlockingIOError:

@@ -205,7 +205,7 @@ class OpenRequests:
         return [] if None in found else [request for request in found if request is not None]
 
     def _executing(self, key: int) -> OpenRequest | None:
-        """Return the request of a key in a batch; None if there is none, or if the model is decoupled."""
+        """Return the request of a key in a batch, or None if there is no such request or the model is decoupled."""
         for first, batch in list(self._batches.items()):
             if first <= key < first + len(batch.requests) and key not in self._answered and not self._decoupled:
                 return OpenRequest(batch.requests[key - first], batch.send)
@@ -220,7 +220,7 @@ class OpenRequests:
             self._changed.notify_all()
 
     def _fail(self) -> None:
-        """Fail the open requests, but no batch of a model that is not decoupled: it is answered when it ends."""
+        """Fail the open requests. A batch of a model that is not decoupled is answered when the batch ends."""
         error = worker_died(f"model '{self._spec.name}': {self._reason} before this request's final response")
         for key in list(self._open):
             one = self._forget(key)
@@ -263,14 +263,14 @@ class OpenRequests:
         one.send(request, response, final)
 
     def _end(self, key: int) -> None:
-        """Note that a request has its last response. Its batch may not have ended yet."""
+        """Note that a request has its last response, although its batch may not have ended yet."""
         with self._changed:
             if self._forget(key) is None:
                 self._answered.add(key)
             self._changed.notify_all()
 
     def _release(self, message: Release, memory: Memory) -> None:
-        """Forget a request that will be executed again, with another key. Its earlier responses have been read."""
+        """Forget a request that will be executed again, with another key, after its earlier responses were read."""
         self._forget(message["key"])
 
     def _cancelled(self, message: Cancelled, memory: Memory) -> AnswerBody:

@@ -23,7 +23,7 @@ from serving.core.errors import unsupported
 from serving.core.log_context import OUTPUT
 
 log = logging.getLogger(__name__)
-# Has the lines of children, or the number of lost lines, after an instance's name.
+# The logger for the lines of children, or the number of lost lines, each after an instance's name.
 output_log = logging.getLogger(OUTPUT)
 
 _MAIN = Path(__file__).parents[2] / "child_program" / "__main__.py"
@@ -121,7 +121,7 @@ class ChildProcess:
             return answer
 
     def tell_again(self, message: Execute) -> None:
-        """Keep the segment ids of a message that was not sent for the next message."""
+        """Keep the segment ids of an unsent message for the next message."""
         *_, freed, dropped = message
         self.freed.extend(freed)
         self.inputs.keep_dropped(dropped)
@@ -132,12 +132,12 @@ class ChildProcess:
         return ChildDied(f"the model's process was ended because it broke the protocol: {error}")
 
     def take_freed(self) -> list[int]:
-        """Return the segments that the child may write again. Each one is returned once."""
+        """Return the segments that the child may write again. Each segment is returned once."""
         freed = self.freed
         return [freed.popleft() for _ in range(len(freed))] if freed else []
 
     def finalize(self, grace_s: float) -> None:
-        """Let the model finalize and the process exit. Kill the process if that takes longer than `grace_s`."""
+        """Let the model finalize and the process exit. Kill the process if it takes longer than `grace_s`."""
         deadline = time.monotonic() + grace_s
         try:
             answer = self.exchange({"op": "finalize"}, grace_s)
@@ -181,11 +181,11 @@ class ChildProcess:
         return self._log.last_line()
 
     def kill(self) -> None:
-        """Kill the process. Only for threads that `_free` waits for."""
+        """Kill the process. Callable only on threads that `_free` waits for."""
         signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def give_up(self, reason: str) -> None:
-        """Kill the process, unless it is already being ended. For all other threads. reason: a sentence on how it ended."""
+        """Kill the process, unless it is already being ended. Callable on all other threads. reason: how it ended."""
         if self._ending.acquire(blocking=False):
             try:
                 if self.pidfd >= 0:
@@ -196,8 +196,8 @@ class ChildProcess:
                 self._ending.release()
 
     def wait_ended(self) -> str:
-        """Wait until a process that is ending has ended, and return how it ended. `end` reaps it later. Only for threads that
-        `_free` waits for."""
+        """Wait until a process that is ending has ended, and return how it ended. `end` reaps it later. Callable only on
+        threads that `_free` waits for."""
         end = select.poll()
         end.register(self.pidfd, select.POLLIN)
         if not end.poll(1000):
@@ -254,8 +254,8 @@ class Heartbeat:
 class OutputLog:
     """Logs the output of a child, line by line, under the instance's name. pb_utils.Logger marks a line's level with 0x1e.
 
-    A child that writes too many lines loses some, but never waits. LINES_AT_ONCE lines are logged, then LINES_PER_S, and also
-    the number of lost lines.
+    A child that writes too many lines loses some, but never waits. LINES_AT_ONCE lines are logged immediately, then LINES_PER_S
+    lines per second, and the number of lost lines.
     """
 
     def __init__(self, name: str, stream: IO[bytes]) -> None:
@@ -293,7 +293,7 @@ class OutputLog:
         now = time.monotonic()
         self._may_log = min(LINES_AT_ONCE, self._may_log + (now - self._counted_s) * LINES_PER_S)
         self._counted_s = now
-        # Lines are lost in one piece, not one here and there.
+        # After a lost line, lines are lost until there is room for many, so that lines are not lost one by one.
         if self._may_log < (LINES_PER_S if self._left_out else 1):
             self._left_out += 1
             return False
@@ -309,7 +309,7 @@ class OutputLog:
 
 
 def how_it_ended(status: int) -> str:
-    """Return the sentence for an exit status. A negative one is the number of the signal that ended the process."""
+    """Return the sentence for an exit status. A negative status is the number of the signal that ended the process."""
     if status >= 0:
         return f"the model's process ended with exit status {status}"
     try:

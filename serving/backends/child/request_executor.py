@@ -1,7 +1,7 @@
 """Executes the inferences of a model's process on other models (business logic scripting).
 
-An inference is cancelled when all requests that it is made for are cancelled, unless it ends a sequence: then it runs, because
-it frees the state of the other model. Triton's class of this name does the same in python_backend.
+An inference is cancelled when all requests that it is made for are cancelled. An inference that ends a sequence is not
+cancelled, because it frees the state of the other model. Triton's class of this name does the same in python_backend.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -113,8 +113,8 @@ class _Inference:
         self.waits_for: dict[InFlightRequest, Callable[[], None]] = {}
 
     def cancel_with(self, made_for: Sequence[InFlightRequest]) -> None:
-        """Cancel the inference when all requests that it is made for are cancelled. Before the inference ends, they can only
-        end by being cancelled."""
+        """Cancel the inference when all requests that it is made for are cancelled. Before the inference ends, these requests
+        can only end by being cancelled."""
         for one in made_for:
             if not one.finished:  # the request is not cancelled, and does not only fill a batch
                 self.waits_for[one] = listener = partial(self._given_up, one)

@@ -43,8 +43,8 @@ class ModelChild(ChildProcess):
 class ChildSupervisor:
     """Keeps one child alive: restarts it when it has died, the first time immediately, then after a growing delay.
 
-    On the loop's thread, it gives its owner each child that can be used, and the owner reports each child that has died. On the
-    watch's thread, it checks whether the child hangs.
+    On the loop's thread, the supervisor gives its owner each child that can be used, and the owner reports each child that has
+    died. On the watch's thread, the supervisor checks whether the child hangs.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class ChildSupervisor:
         self._restarting = self._thread.submit(lambda: self._restart(died, delay))
 
     def refusal(self) -> ServingError | None:
-        """Return the error for a batch that should not wait for the next child; None if it may wait."""
+        """Return the error for a batch that should not wait for the next child, or None if the batch may wait."""
         wait = self._due - time.monotonic()
         return unavailable(f"{self._name}: {self._held_back(wait)}") if wait > LONGEST_WAIT_S else None
 
@@ -161,7 +161,7 @@ class ChildSupervisor:
         return 0.0 if since is None else time.monotonic() - since
 
     def readiness(self) -> "Future[bool] | None":
-        """Ask the model whether it is ready: False while its process restarts. None if the model has no `is_ready`."""
+        """Ask the model whether it is ready. Return None if it has no `is_ready`, and False while its process restarts."""
         child = self._child
         if not self._has_is_ready:
             return None

@@ -28,13 +28,13 @@ _ACTIVATE = f'for script in "$CONDA_PREFIX"/{_ACTIVATION}/*.sh; do . "$script"; 
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A Python interpreter, by default the server's own. folder: its environment; None for the server's interpreter."""
+    """A Python interpreter, by default the server's own. folder: its environment, or None for the server's interpreter."""
 
     python: str = sys.executable
     folder: Path | None = None
 
     def command(self, *arguments: str) -> list[str]:
-        """Return the command that runs the interpreter with these arguments. It first activates an environment of conda."""
+        """Return the command that runs the interpreter with these arguments, after it activates an environment of conda."""
         command = [self.python, *arguments]
         if self.folder is None or not any((self.folder / _ACTIVATION).glob("*.sh")):
             return command

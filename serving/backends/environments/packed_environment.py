@@ -45,7 +45,7 @@ def cache_folder() -> Path:
 
 
 class EnvironmentCache:
-    """The environments that one server uses. Each one is locked, so that no other server removes it. Used on any thread."""
+    """The environments that one server uses. Each environment is locked, so that no other server removes it."""
 
     def __init__(self) -> None:
         self._locks: dict[Path, int] = {}  # the lock on each environment's folder

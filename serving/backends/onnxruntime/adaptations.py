@@ -85,7 +85,7 @@ def _is_zip_map(node: Node) -> bool:
 
 
 def _is_label(name: str, makers: dict[str, Node]) -> bool:
-    """Return whether an output is the first output of a classifier, perhaps cast. That is the class of each row."""
+    """Return whether an output is the first output of a classifier, the class of each row. A Cast may be between them."""
     for _ in range(len(makers)):
         node = makers.get(name)
         if node is None:

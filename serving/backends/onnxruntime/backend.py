@@ -275,7 +275,7 @@ def _may_fit_inferred(config: ModelConfig, signature: Signature) -> bool:
 
 
 def _depends_on_inference(config: ModelConfig, signature: Signature) -> bool:
-    """Return whether the configuration depends on shapes that the file lacks. To infer them takes a session, which reads all
+    """Return whether the configuration depends on shapes that the file lacks. Inferring shapes takes a session, which reads all
     weights."""
     unknown = {tensor.name for tensor in (*signature.inputs, *signature.outputs) if tensor.shape is None}
     entries = [entry for entry in (*config.input, *config.output) if entry.name in unknown]

@@ -101,7 +101,8 @@ class OnnxModel:
     def signature(self) -> Signature:
         """Return the signature that clients see.
 
-        An output without a KServe datatype (such as a sequence of tensors) is left out. INVALID_ARG for such an input.
+        An output without a KServe datatype (such as a sequence of tensors) is left out. An input without a KServe datatype is
+        INVALID_ARG.
         """
         for tensor in self.inputs:
             if tensor.name in self.unsupported:
@@ -327,7 +328,7 @@ def _refuse_stand_in(path: Path) -> None:
 
 
 def missing_external_data(model: OnnxModel, folder: Path) -> list[str]:
-    """Return the missing files of weights that the model expects inside the folder. Paths that lead out of it are ignored."""
+    """Return the missing files of weights that the model expects inside the folder. Other paths are ignored."""
     locations = sorted({entry.location for entry in model.external})
     return [
         location for location in locations if _leads_nowhere_else(location) and not os.path.lexists(folder / location)
@@ -335,7 +336,7 @@ def missing_external_data(model: OnnxModel, folder: Path) -> list[str]:
 
 
 def _leads_nowhere_else(location: str) -> bool:
-    """Return whether a location is inside the model's folder. ONNX Runtime takes one that begins with '*' as an address."""
+    """Return whether a location is inside the model's folder. To ONNX Runtime, a leading '*' means a memory address."""
     path = PurePosixPath(location)
     strange = "\\" in location or "\0" in location or location.startswith("*")
     return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and not strange

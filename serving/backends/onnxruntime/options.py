@@ -1,6 +1,6 @@
 """Makes ONNX Runtime's session options, run options and execution providers from config.pbtxt.
 
-Names and values are as in the README of Triton's onnxruntime_backend. INVALID_ARG with its name for every wrong value.
+Names and values are as in the README of Triton's onnxruntime_backend. A wrong value is INVALID_ARG, and the error names it.
 """
 
 import functools

@@ -33,7 +33,7 @@ class PreallocatedOutputs:
         }
 
     def buffers(self, batch: Batch) -> OutputBuffers | None:
-        """Return the client's memory for every output of a batch; None if an output has none, or if the outputs are small."""
+        """Return the client's memory for every output of a batch, or None if an output has none or the outputs are small."""
         request = batch.requests[0]
         targets = request.asked.output_targets
         if not targets or not request.requested_outputs or len(batch.requests) > 1:

@@ -94,7 +94,7 @@ def _completes_itself(model_file: Path) -> bool:
 
 
 def _run_complete_config(config: ModelConfig, path: Path) -> dict[str, object] | None:
-    """Return the configuration of `auto_complete_config`, as JSON; None if the model lacks that method."""
+    """Return the configuration of `auto_complete_config`, as JSON, or None if the model lacks that method."""
     work = "auto_complete_config"
     given = json.dumps(message_to_json(config))
     python = model_interpreter(config, path.parent.parent)

@@ -147,7 +147,7 @@ def _model_file(version_dir: Path, filename: str) -> Path:
 
 
 def _signature(path: Path, archive: Archive, config: ModelConfig) -> Signature | None:
-    """Return the file's signature; None if the configuration already has it (TorchScript, AOTInductor)."""
+    """Return the file's signature, or None if the configuration already has it (TorchScript, AOTInductor)."""
     if archive.kind is Kind.TORCH_EXPORT:
         return export_signature(path)
     if _is_complete(config):
@@ -162,7 +162,7 @@ def _signature(path: Path, archive: Archive, config: ModelConfig) -> Signature |
 def _check_datatypes(config: ModelConfig, kind: Kind) -> None:
     """Raise INVALID_ARG for datatypes that torch or Triton's TorchScript backend does not have.
 
-    A TorchScript file does not name its datatypes, so without this check a wrong one would fail with the first request.
+    A TorchScript file does not name its datatypes, so without this check a wrong datatype would fail with the first request.
     """
     refused = _NOT_OF_TORCHSCRIPT if kind is Kind.TORCHSCRIPT else frozenset()
     for role, tensors in (("input", config.input), ("output", config.output)):
@@ -234,11 +234,11 @@ class PytorchInstance(ArrayInstance):
         self._stay_on_device = False
         self.any_thread = device.kind == "cpu"
         if device.kind == "cpu":
-            # For this thread, because OpenMP has a number for each calling thread.
+            # OpenMP has a number of threads for each calling thread, so this call sets the number of this one.
             torch.set_num_threads(settings.threads)
 
     def enter_loop(self) -> None:
-        torch.set_num_threads(1)  # executions that need more threads do not run on this one
+        torch.set_num_threads(1)  # executions that need more threads do not run on the loop's thread
 
     def execute(self, batch: Batch) -> None:
         self._stay_on_device = self._stream is not None and all(

@@ -48,7 +48,7 @@ class TorchModel:
 
 
 def load_model(path: Path, device: Device) -> TorchModel:
-    """Load a model of any kind onto a device. INVALID_ARG if it does not load."""
+    """Load a model of any kind onto a device. INVALID_ARG if the model does not load."""
     archive = read_archive(path)
     loader = {
         Kind.TORCHSCRIPT: _load_torchscript,
@@ -90,7 +90,7 @@ def _load_torchscript(path: Path, archive: Archive, device: torch.device) -> Tor
 
 
 def _carries_tensor(argument: torch._C.Argument) -> bool:
-    """Return whether an argument of forward is an input. INVALID_ARG if it is of another type and has no default."""
+    """Return whether an argument of forward is an input. INVALID_ARG if the type is wrong and there is no default."""
     kind = str(argument.type)
     if kind in ("Tensor", "Optional[Tensor]", "List[str]") or kind.startswith("Dict[str, Tensor"):
         return True
@@ -183,7 +183,7 @@ def _leaves(name: str, spec: Json) -> list[str]:
 
 # -- errors ------------------------------------------------------------------------------------------------------------
 def sentence(error: Exception) -> str:
-    """Return the line of an error that has the message. TorchScript has a traceback before it, C++ after it."""
+    """Return the line of an error that has the message. TorchScript puts a traceback before that line, C++ after it."""
     text = str(error).strip() or type(error).__name__
     raised = _RAISED.findall(text)
     first = _PATH.sub("", raised[-1] if raised else text.splitlines()[0])

@@ -1,8 +1,9 @@
 """Infers the signature of a TorchScript module, because its file says little about it.
 
-A traced module may keep its example inputs. The signature comes from their shapes and types, and from the outputs of a run on
-torch's `meta` device. That device has shapes without data, so the run computes nothing and reads no weights. Runs with two
-other batch sizes show whether the first dimension is free. A scripted module has only the names of its arguments.
+A traced module may keep its example inputs. The signature comes from the shapes and types of the example inputs, and from the
+outputs of a run on torch's `meta` device. The meta device has shapes without data, so the run computes nothing and reads no
+weights. Runs with two other batch sizes show whether the first dimension is free. A scripted module has only the names of its
+arguments.
 """
 
 from collections.abc import Sequence
@@ -42,8 +43,8 @@ def torchscript_signature(path: Path, archive: Archive) -> Signature:
 
 
 def certain_part(signature: Signature) -> Signature | None:
-    """Return the part of a TorchScript module's signature that does not depend on its example; None if its outputs are unknown.
-    The sizes of the example prove nothing if the module cannot batch or does not run on the meta device.
+    """Return the part of a TorchScript module's signature that does not depend on its example, or None if the outputs are
+    unknown. The sizes of the example prove nothing if the module cannot batch or does not run on the meta device.
     """
     if not signature.outputs:
         return None
@@ -70,7 +71,7 @@ def _examples(module: torch.jit.ScriptModule, count: int) -> list[Example] | Non
 
 
 def _first_dimension_is_free(module: torch.jit.ScriptModule, examples: Sequence[Example]) -> bool:
-    """Return whether the module takes other batch sizes, and every output also has them."""
+    """Return whether the module takes other batch sizes, and gives every output the batch size of its inputs."""
     if any(not shape for shape, _ in examples) or len({shape[0] for shape, _ in examples}) != 1:
         return False
     for size in _PROBES:
@@ -81,7 +82,7 @@ def _first_dimension_is_free(module: torch.jit.ScriptModule, examples: Sequence[
 
 
 def _run(module: torch.jit.ScriptModule, examples: Sequence[Example]) -> list[tuple[str, torch.Tensor]] | None:
-    """Return (name, tensor without data) for each output; None if the module does not run on the meta device."""
+    """Return (name, tensor without data) for each output, or None if the module does not run on the meta device."""
     try:
         with torch.inference_mode():
             result = module(*(torch.empty(shape, dtype=dtype, device=_META) for shape, dtype in examples))

@@ -1,7 +1,7 @@
 """Runs TensorFlow SavedModels, always in child processes, because TensorFlow's libraries conflict with other libraries.
 
-It is optional: it needs requirements/tensorflow.txt in the server's environment, or in the environment that EXECUTION_ENV_PATH
-names. In the server, the class imports nothing of TensorFlow. `load` and later calls run in the child.
+This backend is optional: it needs requirements/tensorflow.txt in the server's environment, or in the environment that
+EXECUTION_ENV_PATH names. In the server, the class imports nothing of TensorFlow. `load` and later calls run in the child.
 """
 
 import importlib

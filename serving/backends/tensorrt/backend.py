@@ -110,7 +110,7 @@ def _profiles(config: ModelConfig, instance: str, engine: Engine) -> list[int]:
 
 
 class TensorrtInstance(ArrayInstance):
-    """Runs an engine. It queues the copies of inputs to the device, the execution and the copies to the host on one stream."""
+    """Runs an engine: the copies to the device, the execution and the copies to the host are queued on one stream."""
 
     def __init__(self, spec: ModelSpec, device: Device, engine: Engine, profiles: Sequence[int], strategy: str) -> None:
         import torch
@@ -196,7 +196,7 @@ class TensorrtInstance(ArrayInstance):
 
 
 class _Outputs:
-    """Device memory for an instance's outputs. torch allocates it before a run, or when TensorRT asks for it.
+    """Device memory for an instance's outputs. torch allocates the memory before a run, or when TensorRT asks for memory.
 
     One allocator is used as long as the instance lives, because a context never releases its allocator.
     """

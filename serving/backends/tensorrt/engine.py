@@ -143,7 +143,7 @@ def _max_batch(engine: CudaEngine, inputs: Sequence[str], profile: int) -> int:
 
 
 def choose_profile(engine: CudaEngine, shapes: Mapping[str, Shape], profiles: Sequence[int]) -> int:
-    """Return the profile that allows these input shapes and whose optimum is nearest. INVALID_ARG if no profile allows them."""
+    """Return the profile with the nearest optimum that allows these input shapes. INVALID_ARG if there is no such profile."""
     allowed = [profile for profile in profiles if all(_fits(engine, n, s, profile) for n, s in shapes.items())]
     if not allowed:
         raise invalid(_outside(engine, shapes, profiles))
