@@ -16,7 +16,7 @@ _DATA_TYPES = frozenset(mc.DataType.keys())
 
 @dataclass(slots=True)
 class PythonTensor:
-    """A tensor that the source names. data_type: a name of Triton's DataType; "" unless the source has a literal."""
+    """A tensor that the source names. data_type: a name of Triton's DataType; "" if it is no literal in the source."""
 
     name: str
     data_type: str = ""

@@ -159,8 +159,8 @@ class Model:
 
     @property
     def labels(self) -> Labels:
-        """Return the labels from the label files. If an output of an ensemble has no labels there, it takes the labels of the
-        step that makes it."""
+        """Return the labels from the label files. An output of an ensemble that no label file covers takes the labels of the
+        step that makes the output."""
         if self._step_labels is None:
             return self._labels
         own = {name: labels for name, labels in self._labels.items() if labels}

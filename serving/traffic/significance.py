@@ -84,9 +84,9 @@ def of_moments(evidence: float, candidate: Sequence[Counted], moments: float) ->
 def rate_exceeds(candidate: Sequence[Counted], stable: Sequence[Counted], ratio: float) -> float:
     """Return the evidence that the candidate's count for each request is more than `ratio` times the count of stable.
 
-    The arms give, second by second, a count (of events, tokens, seconds) and the number of requests. The count is treated as a
-    number of things that all have one size, chosen to explain how much seconds and moments differ (a Poisson distribution's
-    quasi-likelihood).
+    The arms give, second by second, a count (of events, tokens, seconds) and the number of requests. The count is modelled as a
+    number of equally large things, whose size explains how much the counts of seconds and moments differ (quasi-likelihood of a
+    Poisson distribution).
     """
     (count, of), (before, of_before) = _sum(candidate), _sum(stable)
     both, weights = count + before, ratio * of + of_before

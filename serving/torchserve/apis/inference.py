@@ -30,7 +30,7 @@ from serving.torchserve.telemetry.metrics import InferenceMetrics
 
 HEADS = 1024  # how many heads are remembered
 LONGEST = 4096  # how many characters the header values of a remembered head may have together
-LARGE_FORM = 256 << 10  # bytes; a larger form is cut into its parts on another thread
+LARGE_FORM = 256 << 10  # a form with more bytes is cut into its parts on another thread
 
 
 class _Asked(NamedTuple):
