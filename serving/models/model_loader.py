@@ -5,7 +5,7 @@ load(name) -> identifiers of that name -> lock of each model -> files read -> st
 Locks are taken from an ensemble down to its steps: the load of an ensemble holds the ensemble's lock while the steps load, each
 under its own lock. No task that holds a step's lock waits for the lock of an ensemble, and an ensemble that would contain
 itself is refused before its steps load, so that no load waits for itself. Waking a model takes only the lock of that model. To
-make room for it, only models whose lock is free are put to sleep.
+make room for a woken model, only models whose lock is free are put to sleep.
 """
 
 import asyncio
