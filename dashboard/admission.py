@@ -63,7 +63,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The right that a body at an address needs, and its limit in bytes. right: None if no sign-in is needed."""
+    """The right that a body at an address needs, and its limit in bytes. right: the right, or None if no sign-in is needed."""
 
     right: Right | None
     limit: int
@@ -160,7 +160,7 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
 
     # -- Twisted's callbacks ---------------------------------------------------------------------------------------
     def gotLength(self, length: int | None) -> None:
-        """Decide on the body when the headers are complete. length: None for a body in chunks."""
+        """Decide on the body when the headers are complete. length: the announced bytes, or None for a body in chunks."""
         super().gotLength(length)
         if length == 0:
             return
