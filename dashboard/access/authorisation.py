@@ -127,7 +127,7 @@ def token_rights(actor: Actor) -> list[TokenRight]:
 
 
 def actor_of(request: HttpRequest) -> Actor:
-    """Return the sender of a request to a page or to the REST API; NOBODY if nobody is signed in."""
+    """Return the sender of a request to a page or to the REST API, or NOBODY if nobody is signed in."""
     token = getattr(request, "auth", None)
     user = getattr(request, "user", None)
     if not isinstance(user, User):
@@ -136,7 +136,7 @@ def actor_of(request: HttpRequest) -> Actor:
 
 
 def actor_of_scope(scope: Mapping[str, object]) -> Actor:
-    """Return the actor who opened a WebSocket, from its ASGI scope; NOBODY if nobody is signed in."""
+    """Return the actor who opened a WebSocket, from its ASGI scope, or NOBODY if nobody is signed in."""
     user = scope.get("user")
     return Actor(user=user) if isinstance(user, User) else NOBODY
 

@@ -20,6 +20,6 @@ class Carrier(NamedTuple):
 
 
 def actor_of_session(key: str | None) -> Actor:
-    """Return the actor of a session; NOBODY if the session has ended or the person is not active any more."""
+    """Return the actor of a session, or NOBODY if the session has ended or the person is not active any more."""
     user = get_user(Carrier(SessionStore(key)))  # type: ignore[arg-type]  # get_user reads only the session
     return Actor(user=user) if isinstance(user, User) else NOBODY
