@@ -19,7 +19,7 @@ def read_filter(params: Mapping[str, str]) -> Filter:
 
 
 def _moment(params: Mapping[str, str], name: str, days: int) -> datetime | None:
-    """Return a moment of the query; None if the query does not set it. days: the days to add to a date without a time."""
+    """Return a moment of the query, or None if the query does not set it. days: the days to add to a date without a time."""
     text = params.get(name, "").strip()
     if not text:
         return None

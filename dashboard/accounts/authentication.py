@@ -11,7 +11,7 @@ from dashboard.accounts.tokens import token_authenticate
 
 
 def actor_of_token(secret: str) -> Actor:
-    """Return the actor of a token; NOBODY if the token is unknown or has expired."""
+    """Return the actor of a token, or NOBODY if the token is unknown or has expired."""
     token = token_authenticate(secret=secret)
     return Actor(user=token.user, token=token) if token else NOBODY
 
@@ -19,7 +19,7 @@ def actor_of_token(secret: str) -> Actor:
 class ThrottledBackend(ModelBackend):
     """Django's own backend, with the limit of accounts.sign_in.
 
-    PermissionDenied: there were too many attempts; `request.sign_in_wait` holds the seconds until the next one.
+    PermissionDenied: there were too many attempts, and `request.sign_in_wait` holds the seconds until the next one.
     """
 
     def authenticate(

@@ -75,7 +75,7 @@ def _settings(request: HttpRequest, **forms: object) -> HttpResponse:
 
 
 def _user(request: HttpRequest) -> User:
-    """Return the person who is signed in; LoginRequiredMiddleware lets nobody else through."""
+    """Return the person who is signed in, because LoginRequiredMiddleware lets nobody else through."""
     return cast(User, request.user)
 
 

@@ -50,7 +50,7 @@ class TokenDetail(Endpoint):
 
     @fieldless(responses={204: None})
     def delete(self, request: Request, pk: int) -> Response:
-        """Revokes one of the caller's own tokens. Clients that use it are refused from then on."""
+        """Revokes one of the caller's own tokens. Clients that use the token are refused from then on."""
         token = tokens(self.person).filter(pk=pk).first()
         if token is None:
             raise NotFound("you have no such token")
@@ -70,7 +70,7 @@ class AccountList(Endpoint):
 
     @extend_schema(request=serializers.AccountRequestSerializer, responses={201: serializers.AccountSerializer})
     def post(self, request: Request) -> Response:
-        """Makes an account. It may see everything, and do what `permissions` names."""
+        """Makes an account, which may see everything and do what `permissions` names."""
         user = account_create(actor=self.actor, **data_of(request, serializers.AccountRequestSerializer))
         return Response(serializers.AccountSerializer(user).data, status=201)
 

@@ -24,7 +24,7 @@ MAX_COUNTS = 10_000
 
 
 def sign_in_begin(*, name: str, address: str) -> int:
-    """Count an attempt, and return 0. After too many, count nothing and return the seconds until the next one is allowed."""
+    """Count an attempt, and return 0; or, after too many attempts, only return the seconds until the next one is allowed."""
     now, limits = timezone.now(), _limits(name, address)
     with transaction.atomic():
         counts = {

@@ -44,9 +44,9 @@ def token_create(
 ) -> tuple[ApiToken, str]:
     """Make a token, and return its row and its text, which is shown once and never again.
 
-    rights: TokenRight values. model_names: the models that the token may infer with; empty for all models. Forbidden: the
-    person or the actor lacks one of the rights. Invalid: there is no name, a right is unknown, or the end is in the past.
-    StorageFull: auth.json cannot be written.
+    rights: a list of TokenRight values. model_names: the models that the token may infer with; empty for all models.
+    Forbidden: the person or the actor lacks one of the rights. Invalid: there is no name, a right is unknown, or the
+    end is in the past. StorageFull: auth.json cannot be written.
     """
     _refuse_for_others(user, actor)
     _check(name, rights, expires_at)
@@ -67,7 +67,7 @@ def token_create(
 
 
 def token_revoke(*, token: ApiToken, actor: Actor) -> None:
-    """Delete a token. Forbidden: it belongs to somebody else, and the actor does not administer."""
+    """Delete a token. Forbidden: the token belongs to somebody else, and the actor does not administer."""
     _refuse_for_others(token.user, actor)
     with auth_file_kept():
         _record(token, actor, "token.revoke", "Revoked")
@@ -92,7 +92,7 @@ def tokens_forget_model(*, name: str, actor: Actor) -> None:
 
 
 def token_authenticate(*, secret: str) -> ApiToken | None:
-    """Return the row of a token; None if the token is unknown or has expired, or its person is not active."""
+    """Return the row of a token, or None if the token is unknown or has expired, or its person is not active."""
     token = ApiToken.objects.select_related("user").filter(hash=_hash(secret), user__is_active=True).first()
     now = timezone.now()
     if token is None or (token.expires_at is not None and token.expires_at <= now):
@@ -115,7 +115,7 @@ def auth_file_kept() -> Iterator[Callable[[], None]]:
 
 
 def auth_file_write() -> None:
-    """Write auth.json, the server's --auth-file: the hashes of tokens that may infer. The server rereads it by itself."""
+    """Write auth.json, the server's --auth-file: the hashes of tokens that may infer. The server rereads it after a change."""
     with auth_file_kept():
         pass
 
