@@ -71,7 +71,7 @@ class ArchiveReader(ABC):
 
     @abstractmethod
     def find(self, folder: Path) -> Path | None:
-        """Return the path of the archive in a version's folder: a file, or the folder it is unpacked in; None if none."""
+        """Return the path of the archive in a version's folder (a file, or the folder with its unpacked files), or None."""
 
     @abstractmethod
     def facts(self, path: Path) -> ArchiveFacts:
@@ -96,13 +96,13 @@ def readers() -> tuple[ArchiveReader, ...]:
 
 
 def reader_in(folder: Path) -> tuple[ArchiveReader, Path] | None:
-    """Return the reader of the archive in the folder of a version, and the archive's path; None if there is no archive."""
+    """Return the reader of the archive in the folder of a version, and the archive's path, or None if there is no archive."""
     found = ((reader, reader.find(folder)) for reader in readers())
     return next(((reader, path) for reader, path in found if path is not None), None)
 
 
 def facts_in(folder: Path) -> ArchiveFacts | None:
-    """Return the facts that lists show about the archive in a folder; None if there is no archive or it cannot be read."""
+    """Return the facts that lists show about the archive in a folder, or None if there is no archive or it cannot be read."""
     found = reader_in(folder)
     try:
         return found[0].facts(found[1]) if found else None
@@ -112,7 +112,7 @@ def facts_in(folder: Path) -> ArchiveFacts | None:
 
 @repository_errors()
 def archive_in(folder: Path, shown: str = "") -> ModelArchive | None:
-    """Return the archive in the folder of a version; None if there is none. NotFound: it has no text file `shown`."""
+    """Return the archive in the folder of a version, or None if there is none. NotFound: the archive has no text `shown`."""
     found = reader_in(folder)
     return found[0].read(found[1], shown) if found else None
 
@@ -131,7 +131,7 @@ def archive_of(version: Version, shown: str = "") -> ModelArchive:
 
 
 def served_archive(model: Model, live: Sequence[int]) -> ModelArchive | None:
-    """Return the archive of the newest live version, else of the newest published one; None if it has none or is unreadable."""
+    """Return the archive of the newest live version, else of the newest published one, or None if there is none to read."""
     rows = model.versions.filter(state=VersionState.PUBLISHED)
     version = (rows.filter(number__in=live) if live else rows).select_related("model").order_by("-number").first()
     if version is None or "archive" not in version.details:

@@ -52,7 +52,7 @@ class ModelSummary:
 
     @property
     def instead(self) -> Release | None:
-        """The release that serves in place of the wanted one; None if the wanted one or nothing serves."""
+        """The release that serves in place of the wanted one, or None if the wanted one or nothing serves."""
         other = self.wanted is not None and self.serving is not None and self.wanted.pk != self.serving.pk
         return self.serving if other else None
 
@@ -113,7 +113,7 @@ class Standing(NamedTuple):
 
 
 def model_get(name: str) -> Model:
-    """Return a model. NotFound: there is none of that name."""
+    """Return a model. NotFound: there is no model of that name."""
     try:
         return Model.objects.select_related("created_by").get(name=name)
     except Model.DoesNotExist:
@@ -152,7 +152,7 @@ def versions(model: Model) -> QuerySet[Version]:
 
 
 def version_get(model: Model, number: int) -> Version:
-    """Return a version. NotFound: the model has none of that number."""
+    """Return a version. NotFound: the model has no version of that number."""
     try:
         return model.versions.select_related("model").get(number=number)
     except Version.DoesNotExist:

@@ -56,7 +56,7 @@ def _want(model: Model, desired: DesiredState, actor: Actor) -> Model:
 def model_describe(
     *, model: Model, actor: Actor, description: str | None = None, tags: list[str] | None = None
 ) -> Model:
-    """Change the description or tags of a model; None changes nothing. Invalid: too many or too long tags."""
+    """Change the description or tags of a model; a value of None changes nothing. Invalid: too many or too long tags."""
     require(actor, Right.OPERATE)
     clean = None if tags is None else _clean_tags(tags)
     with transaction.atomic():
