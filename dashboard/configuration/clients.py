@@ -13,7 +13,7 @@ from dashboard.releases.signatures import answering_version, refused_requests, t
 
 
 class TensorPair(NamedTuple):
-    """A tensor in two signatures, `a` and `b`; None in a signature that lacks the tensor."""
+    """A tensor in two signatures. a, b: its row in each signature, or None if the signature lacks it."""
 
     kind: Literal["input", "output"]
     name: str
@@ -46,7 +46,7 @@ class ForClients:
 
 
 def for_clients(model: Model, number: int, after: Signature) -> ForClients | None:
-    """Return the changes if version `number`, with these tensors, answered; None if it answers now, or no version does."""
+    """Return the changes if version `number`, with these tensors, answered, or None if it answers now, or no version does."""
     now = answering_version(model)
     if now is None or now.number == number:
         return None
@@ -54,7 +54,7 @@ def for_clients(model: Model, number: int, after: Signature) -> ForClients | Non
 
 
 def for_clients_of_release(model: Model, release: Release) -> ForClients | None:
-    """Return the changes of going back to a release; None if no version answers now.
+    """Return the changes of going back to a release, or None if no version answers now.
 
     The release may have another configuration of the same version, with other tensors."""
     served = serving_release(model) or wanted_release(model)

@@ -167,7 +167,7 @@ def _write_over(model: Model, release: Release, actor: Actor) -> None:
 def model_adopt(*, name: str, actor: Actor) -> Model:
     """Make a model of a folder that somebody copied into the repository. The model is not loaded.
 
-    Forbidden: the actor may not upload code. NotFound: there is no such folder. Conflict: it is managed already.
+    Forbidden: the actor may not upload code. NotFound: there is no such folder. Conflict: the folder is managed already.
     """
     require(actor, Right.UPLOAD_CODE)
     if not managed_repository().has_model(check_name(name)):

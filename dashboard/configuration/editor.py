@@ -67,7 +67,7 @@ def editor_context(
 
 
 def base_release(request: HttpRequest) -> int | None:
-    """Return the number of the release that a form was made from; None if the form sends nothing, 0 if it sends no number."""
+    """Return the number of the release that a form was made from, None if it sends nothing, or 0 if it sends no number."""
     given = request.POST.get("base_release", "")
     if not given:
         return None

@@ -138,7 +138,7 @@ def _changes(
 
 
 def _new(before: Contents, beside: dict[str, Path]) -> list[str]:
-    """Return the names of files beside the versions that are new or changed."""
+    """Return the names of files in the model's folder that are new or changed."""
     there = before.beside
     return [name for name, path in beside.items() if name not in there or there[name].read_bytes() != path.read_bytes()]
 

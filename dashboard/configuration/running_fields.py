@@ -153,7 +153,7 @@ def _optional(field: str, value: object) -> float | int | None:
 
 
 def _set(config: ModelConfig, name: str, value: Json) -> None:
-    """Write a parameter that Slipway defines; None removes it."""
+    """Write a parameter that Slipway defines; a value of None removes it."""
     key = SLIPWAY_PREFIX + name
     if value is None:
         config.parameters.pop(key, None)

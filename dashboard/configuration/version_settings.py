@@ -29,8 +29,8 @@ _QUEUE = "queue_max_size"
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One setting of a version. own: the value of this version alone; None if there is none. otherwise: the value that applies
-    without `own`; None if the server decides. said_by: the source of `otherwise`."""
+    """One setting of a version. own: the value of this version alone, or None if there is none. otherwise: the value that
+    applies without `own`, or None if the server decides. said_by: the source of `otherwise`."""
 
     name: str
     label: str
@@ -82,7 +82,7 @@ def versions_with_settings(model: Model) -> list[int]:
 def version_settings_apply(
     *, version: Version, fields: Mapping[str, object], actor: Actor, base_release: int | None = None
 ) -> Release:
-    """Make a release in which a version is served with these settings; None or "" leaves a setting to the model.
+    """Make a release in which a version is served with these settings; a value of None or "" leaves a setting to the model.
 
     Settings that `fields` leaves out do not change. Invalid: a value is impossible. Conflict: the version is archived. It also
     raises the errors of `config_apply`.
@@ -159,7 +159,7 @@ _KEYS = {name: control.key for kind in KINDS.values() for name, control in _cont
 
 
 def _value(config: ModelConfig, name: str) -> int | None:
-    """Return a value of a configuration; None for 0, which means absent."""
+    """Return a value of a configuration, or None for 0, which means absent."""
     if name in _KEYS:
         text = config.parameters[_KEYS[name]].string_value if _KEYS[name] in config.parameters else ""
         return int(text) if text.isdecimal() else None
@@ -198,7 +198,7 @@ def _set_parameter(said: ModelConfig, key: str, number: int | None) -> None:
 
 
 def _set_instances(version: Version, said: ModelConfig, number: int | None) -> None:
-    """Set one instance group with this count, otherwise like the model's first group; None removes it."""
+    """Set one instance group with this count, otherwise like the model's first group; a count of None removes it."""
     groups = list(_without_own(version).instance_group)
     said.ClearField("instance_group")
     if number is not None:
