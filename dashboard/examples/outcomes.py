@@ -20,7 +20,7 @@ def outcomes_of_check(*, release: Release, steps: Iterable[CheckStep]) -> None:
 
 
 def outcome(check: Mapping[str, Any], *, release: int, checked: bool) -> GoldenOutcome:
-    """Return the outcome to keep of a check. check: `passed`, `detail`, `version` and `ms` in the form of servers' reports."""
+    """Return the outcome to keep of a check. check: a check with the fields `passed`, `detail`, `version` and `ms`."""
     return {
         "passed": bool(check["passed"]),
         "detail": str(check.get("detail", "")),

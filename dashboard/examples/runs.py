@@ -122,7 +122,7 @@ def _refusal(status: int, body: bytes) -> str:
 
 
 def _read_answer(body: bytes, length: str) -> Answer:
-    """Read a V2 answer with outputs in its JSON, or in binary form after the JSON. DashboardError: it does not follow V2."""
+    """Read a V2 answer with outputs in its JSON, or in binary form after it. DashboardError: the answer does not follow V2."""
     size = int(length) if length.isdigit() else len(body)
     try:
         head = orjson.loads(body[:size])

@@ -17,7 +17,7 @@ def examples(model: Model) -> QuerySet[Example]:
 
 
 def example_get(model: Model, name: str) -> Example:
-    """Return an example. NotFound: the model has none of that name."""
+    """Return an example. NotFound: the model has no example of that name."""
     try:
         return model.examples.select_related("model").get(name=name)
     except Example.DoesNotExist:

@@ -83,7 +83,7 @@ class AnswerSerializer(serializers.Serializer[Any]):
 
 @extend_schema_field({"oneOf": [{"type": "number"}, {"type": "string", "enum": ["Infinity"]}], "nullable": True})
 class DifferenceField(serializers.Field[float, float, float | str, object]):
-    """A difference of numbers; JSON has no infinity."""
+    """A difference of numbers, with a word for infinity, which JSON lacks."""
 
     def to_representation(self, value: float) -> float | str:
         return value if math.isfinite(value) else "Infinity"

@@ -110,7 +110,7 @@ def example_delete(*, example: Example, actor: Actor) -> None:
 
 
 def _locked(example: Example) -> tuple[Model, Example]:
-    """Return the current row of an example, and its model, locked. NotFound: one of them was deleted meanwhile."""
+    """Return the current row of an example, and its model, locked. NotFound: the example or the model was deleted meanwhile."""
     model = Model.locked(example.model_id)
     found = Example.objects.select_related("model").filter(pk=example.pk).first()
     if found is None:

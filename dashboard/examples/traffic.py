@@ -79,7 +79,7 @@ def traffic_sample(*, model: Model, actor: Actor, count: int, seconds: int, cons
 
 
 def _candidate(row: TrafficSample) -> Candidate | None:
-    """Return a sample in the form of an example; None if it is too large or cannot be one."""
+    """Return a sample in the form of an example, or None if it is too large or cannot be one."""
     try:
         request, expected = read_request(row["request"]), read_expected(row["answer"])
     except InvalidExample:
