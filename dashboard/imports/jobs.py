@@ -1,4 +1,4 @@
-"""The kind of job that imports a set-up; its params are {"store": StoreParams}."""
+"""The kind of job that imports a set-up; its params hold a StoreParams as `store`."""
 
 from dashboard.imports.services import KIND, import_run
 from dashboard.jobs.kinds import Kind

@@ -81,7 +81,7 @@ def label_of(version: Version) -> str:
 
 
 def present(model: Model | None, label: str) -> Version | None:
-    """Return the version of that name, wherever its files are now; None if the model has none."""
+    """Return the version of that name, wherever its files are now, or None if the model has none."""
     rows = model.versions.all() if model is not None else []
     return next((row for row in rows if label_of(row) == shown_version(label)), None)
 
@@ -111,7 +111,7 @@ def refuse_another(version: SetUpVersion, found: Version, *, read: bool) -> None
 
 
 def version_import(context: ImportContext, model: SetUpModel, version: SetUpVersion) -> Version:
-    """Publish one archive, without loading it. DashboardError: it failed, and nothing of it is left."""
+    """Publish one archive, without loading it. DashboardError: the import failed, and nothing of it is left."""
     overlay = own_settings(version, model, context.source.options, context.source.said)
     upload = None if version.workflow else context.source.uploads.get(version.archive)
     own = upload is None
@@ -156,7 +156,7 @@ def text_import(context: ImportContext, model_name: str, path: str, text: str) -
 
 
 def _proposed(context: ImportContext, model: SetUpModel, upload: Upload) -> Document | None:
-    """Return the configuration of a new model, which depends on its inspected archive; None if the model has one."""
+    """Return the configuration of a new model, which depends on its inspected archive, or None if the model has one."""
     row = Model.objects.filter(name=upload.model_name).first()
     if row is not None and newest_release(row) is not None:
         return None
@@ -235,7 +235,7 @@ def _files(path: Path) -> dict[str, Path]:
 
 
 def _begun(context: ImportContext, model_name: str, entries: dict[str, FileEntry]) -> Upload | None:
-    """Return an upload of the same files that an earlier import began; None if there is none."""
+    """Return an upload of the same files that an earlier import began, or None if there is none."""
     rows = Upload.objects.filter(model_name=model_name, user=context.actor.user, state__in=states.UNFINISHED)
     wanted = {(name, entry.sha256) for name, entry in entries.items()}
     for upload in rows.filter(job__kind__in=("import",)) | rows.filter(job=None):

@@ -68,7 +68,7 @@ Outcome = Literal["taken", "there", "failed", "would"]
 class Row(TypedDict):
     """The outcome of one archive. number: the number of its version in the repository.
 
-    loaded: whether the model serves; None if nobody asked to load it, or no server was there to load it.
+    loaded: whether the model serves, or None if nobody asked to load it, or no server was there to load it.
     """
 
     archive: str
@@ -201,7 +201,7 @@ def _looked_at(version: SetUpVersion, model: SetUpModel, row: Model | None) -> R
 def import_run(
     context: JobContext, check: Callable[[], None] = lambda: None, say: Callable[[str], None] = lambda line: None
 ) -> dict[str, Any]:
-    """Run the job `import`, whose params are {"store": StoreParams}. It continues an import that was interrupted.
+    """Run the job `import`, whose params hold a StoreParams as `store`. It continues an import that was interrupted.
 
     check: called before each archive; an exception that it raises ends the job. say: called with each line of the job's log.
     The job ends when every model that it loads serves or has failed to load. Conflict, at the end: an archive was not imported
@@ -411,7 +411,7 @@ def _import_ensemble(context: ImportContext, workflow: SetUpWorkflow, failed: st
 
 
 def _ensemble_there(workflow: SetUpWorkflow) -> Row | None:
-    """Return the row of a workflow that was imported before; None for a new one. Conflict: it cannot be imported."""
+    """Return the row of a workflow that was imported before, or None for a new one. Conflict: it cannot be imported."""
     name = workflow.spec.name
     row = Model.objects.filter(name=name).first()
     _refuse_unmanaged(name, row)
@@ -427,8 +427,8 @@ def _refuse_unmanaged(name: str, row: Model | None) -> None:
 
 
 def _refused_or_there(version: SetUpVersion, row: Model | None, *, read: bool) -> Row | None:
-    """Return the row of a version that was imported before; None for a new one. Conflict: it cannot be imported. read: compare
-    the content of archives, not only their size."""
+    """Return the row of a version that was imported before, or None for a new one. Conflict: the version cannot be imported.
+    read: compare the content of archives, not only their size."""
     _refuse_unmanaged(version.model, row)
     refuse_foreign(version.model, row)
     found = present(row, version.version)

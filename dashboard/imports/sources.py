@@ -62,7 +62,7 @@ class Source:
 
 
 def allowed_folder(folder: str) -> Path:
-    """Return a folder that an administrator has allowed; Forbidden for any other."""
+    """Return a folder that an administrator has allowed. Forbidden: the folder is another one."""
     found = next((path for path in settings.IMPORT_FOLDERS if str(path) == folder), None)
     if found is None:
         raise Forbidden("this folder may not be imported; an administrator allows folders by SLIPWAY_IMPORT_FOLDERS")
@@ -104,7 +104,7 @@ def unreadable_folders() -> list[str]:
 
 @repository_errors()
 def read_source(params: StoreParams) -> Source:
-    """Read the set-up that a job or a preview names. Invalid, NotFound, Forbidden: it cannot be imported."""
+    """Read the set-up that a job or a preview names. Invalid, NotFound, Forbidden: the set-up cannot be imported."""
     try:
         return _of_uploads(params) if "uploads" in params else _of_folder(params)
     except InvalidProperties as error:
