@@ -1,2 +1,2 @@
-"""Django looks for commands here: `manage.py` finds `commands` through this package. The package itself is empty and imports
+"""Django looks for commands here, so `manage.py` finds `commands` through this package. The package itself is empty and imports
 nothing."""
