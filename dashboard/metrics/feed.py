@@ -91,7 +91,7 @@ class FeedReader:
     _first: bool = True
 
     def read(self, event: FeedEvent) -> Tick | None:
-        """Return the tick that an event completes; None for a hello, and for the first counters of a running server."""
+        """Return the tick that an event completes, or None for a hello, and for the first counters of a running server."""
         if isinstance(event, HelloEvent):
             self._greet(event.data)
             return None

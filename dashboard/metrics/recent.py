@@ -19,7 +19,7 @@ _ROW_SECONDS = 10
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Rates per second, times in ms, shares from 0 to 1; None if nothing was measured."""
+    """Rates per second, times in ms, shares from 0 to 1, or None if nothing was measured."""
 
     rps: float | None = None
     p50: float | None = None
@@ -40,8 +40,8 @@ NO_NUMBERS = Numbers()
 def recent_numbers(names: Iterable[str], now: float | None = None, *, sparks: bool = True) -> dict[str, Numbers]:
     """Return the numbers of each model by its name, and under "" the numbers of all models together.
 
-    The rates of a model without requests are 0 if `watch` stored metrics in that time, else None. now: Unix seconds. sparks:
-    False reads a twentieth of the rows, for very many models.
+    The rates of a model without requests are 0 if `watch` stored metrics in that time, else None. now: in Unix seconds.
+    sparks: if False, a twentieth of the rows is read, for very many models.
     """
     now = time.time() if now is None else now
     wanted = set(names) | {""}

@@ -29,7 +29,7 @@ class ProcessGauges(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The content of one row of the history. process: None except in the rows of a whole server."""
+    """The content of one row of the history. process: the gauges of the process in rows of a whole server, else None."""
 
     packed: Packed
     process: ProcessGauges | None = None
@@ -47,7 +47,7 @@ class Sample:
 
 
 class _Stored(TypedDict):
-    process: NotRequired[ProcessGauges]  # beside the items of Packed
+    process: NotRequired[ProcessGauges]  # in addition to the items of Packed
 
 
 def encode(sample: Sample) -> bytes:
@@ -57,7 +57,7 @@ def encode(sample: Sample) -> bytes:
 
 
 def decode(data: bytes | memoryview) -> Sample:
-    """Return the sample of MetricSample.data; PostgreSQL's driver gives a memoryview."""
+    """Return the sample of MetricSample.data, which PostgreSQL's driver returns as a memoryview."""
     values = orjson.loads(zlib.decompress(data))
     process = values.pop("process", None)
     return Sample(values, process)

@@ -38,7 +38,7 @@ Span = tuple[float, float]  # from, to in Unix seconds
 
 
 class Range(TypedDict):
-    """Series between two moments, one value for each time; None if `watch` did not run or nothing was measured."""
+    """Series between two moments, one value for each time, or None if `watch` did not run or nothing was measured."""
 
     step: int  # seconds from one time to the next
     times: list[int]  # Unix seconds
@@ -62,7 +62,7 @@ class Heatmap(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The totals of a span of time. Times in ms, error_share from 0 to 1; None if nothing was measured."""
+    """The totals of a span of time. Times in ms, error_share from 0 to 1, or None if nothing was measured."""
 
     requests: int = 0
     p50: float | None = None
@@ -71,7 +71,7 @@ class Totals:
 
 
 class Marker(TypedDict):
-    """An event on a chart. at: Unix seconds. address: the page with the details."""
+    """An event on a chart. at: in Unix seconds. address: the page with the details."""
 
     at: float
     kind: str  # choices.EventKind, or the action of an audit entry
@@ -112,7 +112,7 @@ def metrics_range(
 ) -> Range:
     """Return the series of a model, of one of its versions, or (without a name) of the server as a whole.
 
-    start, end: Unix seconds.
+    start, end: in Unix seconds.
     """
     step, steps = _read(server, model_name, version, start, end, max_points)
     times = list(range(int(start) - int(start) % step, math.ceil(end), step))
@@ -133,7 +133,7 @@ def metrics_range(
 
 
 def last_requested(*, server: Server, model_name: str, version: int) -> int | None:
-    """Return the time of a version's last request in Unix seconds, as exact as the history is; None if there is none."""
+    """Return the time of a version's last request in Unix seconds, as exact as the history is, or None if there is none."""
     newest = [
         MetricSample.objects.filter(server=server, model_name=model_name, version=version, resolution=resolution)
         .order_by("-at")

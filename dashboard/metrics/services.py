@@ -54,7 +54,7 @@ def _roll_up(server: Server, resolution: int, finer: int, until: int) -> None:
 
 
 def metrics_prune(now: float) -> int:
-    """Remove rows that are older than their resolution allows, and return their number. now: Unix seconds."""
+    """Remove rows that are older than their resolution allows, and return their number. now: in Unix seconds."""
     gone = 0
     for resolution, kept_s in RESOLUTIONS.items():
         cut = int(now) - kept_s - _MARGIN_S[resolution]

@@ -12,7 +12,7 @@ Packed = dict[str, int | list[int | str]]
 
 
 class Figures(TypedDict):
-    """The numbers of one point of a chart. Rates are per second, times in ms; None if nothing was measured."""
+    """The numbers of one point of a chart. Rates are per second, times in ms, or None if nothing was measured."""
 
     rps: float
     mirrored: float  # requests of shadows, not of clients
