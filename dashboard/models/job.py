@@ -34,7 +34,7 @@ class StoreParams(TypedDict, total=False):
 
 
 class Job(models.Model):
-    """One piece of long work. result: JSON that the work returns, or {"status": HTTP status} of its error.
+    """One piece of long work. result: the JSON that the work returns, or an object with the HTTP `status` of its error.
 
     attempt: a fencing token; a worker that was wrongly taken for dead holds an older attempt and may not write.
     """

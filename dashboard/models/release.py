@@ -28,7 +28,7 @@ class Release(models.Model):
     traffic: the arms' shares, in per cent, of requests that name no version. Keys are versions or addresses of other servers;
     {} if one version answers all.
     rollout: the rollout of which this release is a step.
-    continues: the release that this is only another text of; None if this begins a release.
+    continues: the release that this is only another text of, or None if this begins a release.
     """
 
     model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="releases")
@@ -113,7 +113,7 @@ class ReleaseCheck(models.Model):
 
 
 class ReleaseSpan(models.Model):
-    """A span of time in which a server served a release. A span without an end goes on now."""
+    """A span of time in which a server served a release. A span without an end has not ended yet."""
 
     # The foreign keys have no indexes: SQLite would choose the index of the server, which covers every span of every model.
     release = models.ForeignKey(Release, on_delete=models.CASCADE, related_name="spans", db_index=False)

@@ -69,7 +69,7 @@ class ArmReport(TypedDict):
 
 
 class Trouble(TypedDict):
-    """The candidate's last error. at: Unix seconds."""
+    """The candidate's last error. at: in Unix seconds."""
 
     reason: str
     at: float
@@ -108,7 +108,7 @@ class GuardrailReport(TypedDict):
 
 
 class Breach(TypedDict):
-    """The reason why a server took the candidate out. guardrail: its index in the plan. at: Unix seconds."""
+    """The reason why a server took the candidate out. guardrail: its index in the plan. at: in Unix seconds."""
 
     guardrail: int
     reason: str
@@ -184,7 +184,7 @@ class Rollout(models.Model):
 
     @property
     def stable_version(self) -> int | None:
-        """The version that answered when the rollout began; None if a model on another server answered."""
+        """The version that answered when the rollout began, or None if a model on another server answered."""
         return self.stable if isinstance(self.stable, int) else None
 
     @property
@@ -210,7 +210,7 @@ class Rollout(models.Model):
 
     @property
     def next_weight(self) -> float | None:
-        """The weight of the next step; None in the last one."""
+        """The weight of the next step, or None in the last one."""
         steps = self.plan["steps"]
         return steps[self.step + 1]["weight"] if self.step + 1 < len(steps) else None
 
@@ -221,7 +221,7 @@ class Rollout(models.Model):
 
     @property
     def in_words(self) -> str:
-        """A sentence that says what it does now, or why it ended."""
+        """A sentence that says what the rollout does now, or why it ended."""
         if self.state == RolloutState.ROLLED_BACK:
             taken_out = f"{capfirst(self.candidate_words)} was taken out: {self.reason}"
             return f"{capfirst(self.stable_words)} answers everything. {taken_out}"
@@ -248,7 +248,7 @@ class Rollout(models.Model):
 
     @property
     def shadowed_version(self) -> int | None:
-        """The candidate that answers no client; None if clients can still request it by its number, as before the rollout."""
+        """The candidate that answers no client, or None if clients can still request it by its number, as before."""
         if not self.shadows or (self.base is not None and self.candidate_version in self.base.versions):
             return None
         return self.candidate_version
@@ -269,7 +269,7 @@ class Rollout(models.Model):
 
     @property
     def waits_for_person(self) -> str:
-        """A sentence that says which button a person must press to continue; "" if the rollout continues by itself."""
+        """A sentence that says which button a person must press to continue; "" if it continues automatically."""
         if self.state != RolloutState.RUNNING or self.kind != RolloutKind.CANARY or self.next_weight is not None:
             return ""
         promote = f"Promote {self.candidate_words}, or " if self.candidate_version else ""
@@ -282,7 +282,7 @@ class Rollout(models.Model):
 
     @property
     def in_short(self) -> str:
-        """A few words that say what it does now."""
+        """A few words that say what the rollout does now."""
         if self.state == RolloutState.HOLDING:
             return f"{self.stable_words} held"
         shadow = self.plan.get("shadow")
@@ -335,7 +335,7 @@ class RolloutFigures(models.Model):
 
 
 class RolloutSample(models.Model):
-    """The totals of both arms at a moment; the difference of two rows is the work between them. at: Unix seconds."""
+    """The totals of both arms at a moment; the difference of two rows is the work between them. at: in Unix seconds."""
 
     rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="samples")
     server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="+", db_index=False)

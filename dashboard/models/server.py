@@ -93,7 +93,7 @@ class ModelSync(models.Model):
     # Whether a load in the present process sent a configuration in place of the folder's; the server keeps it until
     # files change.
     override = models.BooleanField(default=False)
-    attempts = models.PositiveIntegerField(default=0)  # failed ones in a row
+    attempts = models.PositiveIntegerField(default=0)  # the number of failed attempts in a row
     error = models.TextField(blank=True, default="")
     attempted_at = models.DateTimeField(null=True)
 

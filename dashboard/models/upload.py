@@ -63,7 +63,7 @@ class Upload(models.Model):
 
 
 class UploadFile(models.Model):
-    """One file of an upload. On disk its name is its number; `path` is the name that the client gave."""
+    """One file of an upload. On disk its name is its number, and `path` is the name that the client gave."""
 
     upload = models.ForeignKey(Upload, on_delete=models.CASCADE, related_name="files")
     number = models.PositiveIntegerField()

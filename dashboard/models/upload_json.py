@@ -61,8 +61,8 @@ class Contents(TypedDict, total=False):
 class PublishRequest:
     """A person's request to publish an upload.
 
-    document: the configuration to publish; None for the configuration in the upload, or else the one that the model has when
-    the version is placed.
+    document: the configuration to publish. If it is None, the upload's own configuration is published, or else the one that
+    the model has when the version is placed.
     base_release: the model's release that the document was made from; 0 for none, None if unknown.
     strict: whether an outdated base_release is refused even if the texts are the same.
     rights: the names of the person's rights when they asked.
@@ -82,7 +82,7 @@ class Publication:
     """A request to publish, with everything that is needed to finish it after a crash.
 
     number: the number of the version. actor: the primary key of the person, None for the system.
-    text: the new config.pbtxt with its stamp; None until it is decided, just before the version is placed.
+    text: the new config.pbtxt with its stamp, or None until it is decided, just before the version is placed.
     """
 
     request: PublishRequest
@@ -103,7 +103,7 @@ class Publication:
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> "Publication | None":
-        """Read a row; None if publishing was never asked for."""
+        """Read a row; return None if nobody has requested publishing."""
         if not stored:
             return None
         known = {name: stored[name] for name in PublishRequest.__dataclass_fields__ if name in stored}
