@@ -18,7 +18,7 @@ _CANDIDATES = 3  # the most releases that are tried of those that served well
 class LoadPlan:
     """The releases of a model to load, and their order.
 
-    wanted: the wanted release; None for a model that never had a release. override: the configuration that its load sends; ""
+    wanted: the wanted release, or None if the model never had one. override: the configuration that its load sends; ""
     for the folder's own. good: the last good releases, to be loaded if no version of the model serves. good_first: whether they
     are loaded before the wanted release, because the model stopped with its server and the wanted release has not passed there.
     passed: whether the wanted release has passed on this server, so that it needs no golden requests after a restart.
@@ -32,7 +32,7 @@ class LoadPlan:
 
 
 def load_plan(*, model_id: int, server: Server, serves: bool) -> LoadPlan | None:
-    """Return the plan; None if the model was deleted meanwhile. serves: whether any version of it serves on the server."""
+    """Return the plan, or None if the model was deleted meanwhile. serves: whether any version of it serves on the server."""
     model = Model.objects.filter(pk=model_id).first()
     if model is None:
         return None

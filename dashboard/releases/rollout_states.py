@@ -133,7 +133,7 @@ def unfinished(model: Model) -> Rollout | None:
 
 
 def under_way(model: Model) -> Rollout | None:
-    """Return the rollout that splits the requests of a model now; None if there is none."""
+    """Return the rollout that splits the requests of a model now, or None if there is none."""
     return Rollout.objects.filter(model=model, state__in=UNDER_WAY).first()
 
 
@@ -145,7 +145,7 @@ def taken_out(model: Model) -> dict[int, int]:
 
 
 def kept_by(model: Model, policy: Mapping[str, object] | JsonObject | None) -> Rollout | None:
-    """Return the rollout under way whose policy a text contains; None if there is none."""
+    """Return the rollout under way whose policy a text contains, or None if there is none."""
     if policy is None:
         return None
     return Rollout.objects.filter(model=model, state__in=UNDER_WAY, name=str(policy.get("rollout"))).first()

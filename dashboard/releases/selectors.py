@@ -59,7 +59,7 @@ def texts(model: Model) -> QuerySet[Release]:
 
 
 def release_get(model: Model, number: int) -> Release:
-    """Return a release, or a further text of one. NotFound: the model has none of that number."""
+    """Return a release, or a further text of one. NotFound: the model has no release of that number."""
     try:
         return texts(model).get(number=number)
     except Release.DoesNotExist:
@@ -72,7 +72,7 @@ def newest_release(model: Model) -> Release | None:
 
 
 def wanted_release(model: Model) -> Release | None:
-    """Return the release that should serve; None for a model that should not be loaded."""
+    """Return the release that should serve, or None for a model that should not be loaded."""
     newest = newest_release(model) if model.desired_state == DesiredState.LOADED else None
     return newest.begun if newest is not None else None
 
@@ -101,7 +101,7 @@ def last_good(model: Model, server: Server | None = None) -> list[Release]:
 
 
 def way_back(model: Model, server: Server | None = None) -> Release | None:
-    """Return the last release that served well and differs from the wanted one; None if there is none.
+    """Return the last release that served well and differs from the wanted one, or None if there is none.
 
     While the wanted release has failed, this one serves in its place. A release is left out if guardrails have since taken out
     the version that answers its requests.

@@ -1,7 +1,7 @@
 """Makes releases. Nothing else writes config.pbtxt and the rows of releases.
 
 The text is written before the transaction is committed, so that a text that cannot be written makes no release. A process that
-is killed in between leaves a text whose release was never made; `text_take_back` overwrites it.
+is killed in between leaves a text whose release was never made, and `text_take_back` overwrites it.
 """
 
 import hashlib
@@ -41,8 +41,8 @@ def release_make(
     rollout's policy.
     begins: make a release of its own even if clients notice no change of the text, because something else has changed.
     Otherwise such a row is a further text of the release before it.
-    write: False if the text with the number of this release is already on disk. stamp: False for a folder without a text, which
-    gets none.
+    write: if False, the text with the number of this release is already on disk.
+    stamp: False for a folder without a text, which gets none.
     """
     before = model.releases.first()
     number = before.number + 1 if before else 1
@@ -83,7 +83,7 @@ def release_make(
 
 
 def _continued(before: Release | None, document: Document, versions: list[int]) -> Release | None:
-    """Return the release that this text continues, because clients notice no change; None if they notice one."""
+    """Return the release that this text continues, because clients notice no change, or None if they notice one."""
     if before is None or before.versions != versions or not before.document.same_meaning(document, versions):
         return None
     return before.begun

@@ -34,7 +34,7 @@ def _repository(root: Path, staging: Path, archive: Path, reserve: int) -> Model
 
 
 class OnDisk(NamedTuple):
-    """config.pbtxt as it is now, with its stamp. text: None if there is no file, or if `problem`, a clause, is set."""
+    """config.pbtxt as it is now, with its stamp. text: the text, or None without a file or with a `problem`, a clause."""
 
     text: str | None
     problem: str = ""
