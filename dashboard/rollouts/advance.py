@@ -48,7 +48,7 @@ def rollouts_open() -> list[Rollout]:
 
 
 def rollout_look(*, rollout: Rollout, server: Server, report: TrafficReport | None, instance: str) -> None:
-    """Store a server's report of a rollout, and take the step that is due. report: None if nothing is new.
+    """Store a server's report of a rollout, and take the step that is due. report: the report, or None if it is not new.
 
     A step that cannot be taken is noted on the rollout, and tried again with the next call.
     """
@@ -125,7 +125,7 @@ def _roll_back(rollout: Rollout, server: Server, reason: str) -> None:
 
 
 def _not_loaded(rollout: Rollout, server: Server) -> ReleaseCheck | None:
-    """Return the failed check of the newest release of a rollout on a server; None if it serves or its load has not failed."""
+    """Return the failed check of the newest release of a rollout on a server, or None if it serves or has not failed."""
     newest = rollout.releases.filter(continues=None).order_by("-number").values("pk")[:1]
     failed = ReleaseCheck.objects.filter(release=Subquery(newest), server=server, state=CheckState.FAILED)
     check = failed.select_related("release").defer("release__text").first()

@@ -25,7 +25,7 @@ class Served(NamedTuple):
 
 
 def bake_left(rollout: Rollout, served: Mapping[Server, Served]) -> float | None:
-    """Return the seconds until the next step begins automatically, 0 if it is due; None if none will or the time is unknown.
+    """Return the seconds until the next step begins automatically, 0 if it is due, or None if none will or the time is unknown.
 
     served: the result of `served_by`. The time of a step counts while every server serves the step; the step ends when that
     time is over and no guardrail waits for samples any more. For a paused rollout, the result is the time that is left when it

@@ -27,7 +27,7 @@ class ShownTensor:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One element of both answers. place: its index, such as "[0, 3]". difference: None if an element is not a number."""
+    """One element of both answers. place: its index, such as "[0, 3]". difference: a number, or None if an element is none."""
 
     place: str
     stable: str

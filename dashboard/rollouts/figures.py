@@ -80,7 +80,7 @@ def figures_store(*, rollout: Rollout, server: Server, report: TrafficReport, in
 
 
 def breached(rollout: Rollout) -> tuple[Server, str] | None:
-    """Return a server that has taken the candidate out, and its reason; None if no server has."""
+    """Return a server that has taken the candidate out, and its reason, or None if no server has."""
     rows = RolloutFigures.objects.filter(rollout=rollout).select_related("server")
     return next(
         ((row.server, row.report["breach"]["reason"]) for row in rows if row.report["breach"] is not None), None
@@ -174,7 +174,7 @@ def _sample(row: RolloutFigures, at: int) -> None:
 
 # -- mismatches --------------------------------------------------------------------------------------------------------
 def keep_of(rollout: Rollout) -> Keep | None:
-    """Return the bounds for stored mismatches of a rollout; None if none are stored, or nothing is compared."""
+    """Return the bounds for stored mismatches of a rollout, or None if none are stored, or nothing is compared."""
     shadow = rollout.plan.get("shadow")
     if shadow is None:
         return None

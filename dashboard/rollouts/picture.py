@@ -39,7 +39,7 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class DrawnGuardrail:
-    """A guardrail with the positions of its values on its line, in per cent of the width; None for values not yet known."""
+    """A guardrail with the positions of its values on its line, in per cent of the width, or None for values not yet known."""
 
     line: GuardrailLine
     stable_x: float | None

@@ -85,7 +85,7 @@ def policy_at(rollout: Rollout, weight: float) -> JsonObject:
 def policy_of_plan(
     name: str, plan: Plan, candidate: int | JsonObject, stable: JsonObject | None, weight: float
 ) -> JsonObject:
-    """Return the traffic policy of a plan. stable: a model on another server; None if stable is the version that answers."""
+    """Return the traffic policy of a plan. stable: a model on another server, or None if stable is the version that answers."""
     arms: JsonObject = {"rollout": name, "candidate": candidate, "weight": weight}
     if stable is not None:
         arms["stable"] = stable
@@ -94,7 +94,7 @@ def policy_of_plan(
 
 
 def stopped_policy(rollout: Rollout) -> JsonObject | None:
-    """Return the policy by which stable answers all; None if stable is a version of the model, which needs no policy."""
+    """Return the policy by which stable answers all, or None if stable is a version of the model, which needs no policy."""
     if not isinstance(rollout.stable, dict):
         return None
     return {"rollout": rollout.name, "candidate": rollout.candidate, "stable": rollout.stable, "weight": 0}

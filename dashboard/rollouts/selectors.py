@@ -37,8 +37,8 @@ _GAP = 4  # samples that are this many times further apart than usual have a gap
 
 @dataclass(frozen=True, slots=True)
 class ArmFigures:
-    """Figures of an arm in a span of time. Times in ms; None if nothing was measured. share: its part of the clients' requests,
-    from 0 to 1. The candidate of a shadow answers no client: its figures are those of the mirrored requests."""
+    """Figures of an arm in a span of time. Times are in ms, or None if nothing was measured. share: its part of the clients'
+    requests, from 0 to 1. The candidate of a shadow answers no client: its figures are those of the mirrored requests."""
 
     name: str  # stable, candidate
     words: str  # "version 3"
@@ -63,7 +63,7 @@ class Differences:
 
 @dataclass(frozen=True, slots=True)
 class ShadowFigures:
-    """Results of the comparison since the rollout began. Shares from 0 to 1, times in ms; None if nothing was compared.
+    """Results of the comparison since the rollout began. Shares from 0 to 1, times in ms, or None if nothing was compared.
     trouble: the candidate's last error, "" for none; it may quote an input."""
 
     compared: int
@@ -105,12 +105,12 @@ class GuardrailLine:
 class RolloutStanding:
     """The standing of a rollout, from the reports of the bundled server.
 
-    weight: the candidate's weight in the newest release, in per cent. in_force: the weight that the server applies; None if it
-    has not reported one. serves: whether the newest release of the rollout serves. server: the server that these figures are
-    from; "" if no other server is watched. bake_left: the seconds until the next step begins automatically, or the seconds that
-    are left while the rollout is paused; None if no step will begin, or it waits. waits_for: a clause that says what the step
-    waits for. arms: the figures since the rollout began. recent: the figures in the guardrails' window, which is recent_s
-    seconds long; equal to `arms` if there is no window (recent_s is None).
+    weight: the candidate's weight in the newest release, in per cent. in_force: the weight that the server applies, or None if
+    it has not reported one. serves: whether the newest release of the rollout serves. server: the server that these figures
+    are from, or "" if no other server is watched. bake_left: the seconds until the next step begins automatically, or those
+    that are left while the rollout is paused, or None if no step will begin or it waits. waits_for: a clause that says what
+    the step waits for. arms: the figures since the rollout began. recent: the figures in the guardrails' window, which is
+    recent_s seconds long. They are equal to `arms` if there is no window (recent_s is None).
     """
 
     rollout: Rollout
@@ -183,7 +183,7 @@ def rollouts(model: Model) -> QuerySet[Rollout]:
 
 
 def rollout_get(model: Model, name: str) -> Rollout:
-    """Return a rollout. NotFound: the model has none of that name."""
+    """Return a rollout. NotFound: the model has no rollout of that name."""
     try:
         return rollouts(model).get(name=name)
     except Rollout.DoesNotExist:
@@ -191,7 +191,7 @@ def rollout_get(model: Model, name: str) -> Rollout:
 
 
 def rollout_now(model: Model) -> Rollout | None:
-    """Return the unfinished rollout of a model; None if there is none."""
+    """Return the unfinished rollout of a model, or None if there is none."""
     return rollouts(model).filter(state__in=states.UNFINISHED).first()
 
 
@@ -285,7 +285,7 @@ def figures_by_server(rollout: Rollout) -> list[tuple[Server, list[ArmFigures]]]
 
 def history(rollout: Rollout, server: Server | None = None) -> JsonObject:
     """Return both arms over time, for charts: `times` in Unix seconds, `weight`, and for each arm `rps`, `errors` (a second),
-    `p50` and `p99` in ms; None if the arm did nothing. Each value covers the time since the one before. If that is long ago,
+    `p50` and `p99` in ms, or None if the arm did nothing. Each value covers the time since the one before. If that is long ago,
     nothing was reported in between, and a time without values marks the gap."""
     rows = RolloutSample.objects.filter(rollout=rollout, server=reporting_server(server))
     read = list(rows.values_list("at", flat=True))
@@ -318,7 +318,7 @@ def mismatches(rollout: Rollout) -> QuerySet[RolloutMismatch]:
 
 
 def mismatch_get(rollout: Rollout, pk: int) -> RolloutMismatch:
-    """Return one mismatch with its tensors. NotFound: it is no longer stored."""
+    """Return one mismatch with its tensors. NotFound: the mismatch is no longer stored."""
     found = RolloutMismatch.objects.filter(rollout=rollout, pk=pk).select_related("server").first()
     if found is None:
         raise NotFound("there is no such request; it may have made room for a worse one")
@@ -425,7 +425,7 @@ def _shadow(sums: ShadowSums, report: ShadowReport | None) -> ShadowFigures:
 
 
 def _recent_s(rollout: Rollout, report: TrafficReport | None) -> float | None:
-    """Return the length of the guardrails' window; None for a shadow, whose candidate gets no requests of clients."""
+    """Return the length of the guardrails' window, or None for a shadow, whose candidate gets no requests of clients."""
     if report is None or rollout.kind == RolloutKind.SHADOW:
         return None
     windows = [report["arms"][name].get("window") for name in ARMS]

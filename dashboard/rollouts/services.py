@@ -113,8 +113,8 @@ def rollout_start(
 def rollout_advance(*, rollout: Rollout, actor: Actor, step: int | None = None) -> Rollout:
     """Take the next step now, even before its time.
 
-    step: the step that the caller has seen, so that two callers take only one step; WrongState if the rollout is at another
-    step by now. Conflict: it is at its last step and can only be promoted, or the file was changed by hand.
+    step: the step that the caller has seen, so that two callers take only one step. WrongState: the rollout is at another
+    step by now. Conflict: the rollout is at its last step and can only be promoted, or the file was changed by hand.
     """
     with _opened(rollout, actor) as at:
         rollout = at.rollout
@@ -348,7 +348,7 @@ def _at_weight(rollout: Rollout) -> str:
 
 
 def _startable(model: Model, candidate: Arm, stable: JsonObject | None) -> Release:
-    """Return the release that a rollout may begin from. Conflict: there is none. Invalid: the candidate cannot be one."""
+    """Return the release that a rollout may begin from. Conflict: there is no such release. Invalid: the candidate is unfit."""
     newest = newest_release(model)
     if newest is None or not newest.versions or model.desired_state != DesiredState.LOADED:
         raise Conflict(f"model '{model.name}' serves nothing yet: load it, so that there is a stable version")
