@@ -33,7 +33,7 @@ class ServerAddition(ABC):
 
     @abstractmethod
     def working_folder(self) -> Path | None:
-        """Return the folder in which the server runs, and create it if needed; None for the project's folder."""
+        """Create and return the folder in which the server runs, or return None for the project's folder."""
 
 
 @functools.cache

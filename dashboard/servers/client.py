@@ -363,7 +363,7 @@ class AsyncServerClient(_Peer):
         return await self._call(_infer(name, body, {**headers, **self._token}, version))
 
     async def traffic(self, name: str) -> TrafficReport | None:
-        """Return the server's report of a model's rollout; None if it has none."""
+        """Return the server's report of a model's rollout, or None if it has none."""
         return await self._call(_traffic(name))
 
     async def mismatches(self, name: str, after: int) -> list[Mismatch]:
@@ -414,7 +414,7 @@ class AsyncServerClient(_Peer):
 
 
 def _parsed(content: bytes, shape: Any) -> Any:
-    """Return an answer's JSON. Refused: it does not fit the shape (json_shape.misfit)."""
+    """Return an answer's JSON. Refused: the answer does not fit the shape (json_shape.misfit)."""
     try:
         value = orjson.loads(content)
     except orjson.JSONDecodeError:
@@ -447,7 +447,7 @@ def steps_of(error: DashboardError) -> list[CheckStep]:
 
 
 def release_of(error: DashboardError) -> int | None:
-    """Return the release of a refused load, as the server read it; None if it reported none."""
+    """Return the release of a refused load, as the server read it, or None if it reported none."""
     release = error.details.get("release")
     return None if misfit(release, int) else cast(int, release)
 

@@ -31,7 +31,7 @@ class FairShares:
         self._slots, self._share, self._most_waiting = slots, share, waiting
         self._lock = threading.Lock()
         self._taken: dict[int, int] = {}  # person -> slots
-        self._waiting: dict[int, deque[Future[None]]] = {}  # person -> tickets; the next person stands first
+        self._waiting: dict[int, deque[Future[None]]] = {}  # person -> tickets; the next person is first
 
     @contextmanager
     def slot(self, person: int, wait_s: float = WAIT_S) -> Iterator[None]:

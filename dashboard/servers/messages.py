@@ -28,7 +28,7 @@ class LoadAnswer(TypedDict, total=False):
 
 
 class TrafficHead(TypedDict):
-    """The fields that every report of a rollout has. rollout: None if the model has no rollout."""
+    """The fields that every report of a rollout has. rollout: its name, or None if the model has no rollout."""
 
     model: str
     namespace: NotRequired[str]
@@ -42,7 +42,7 @@ class ServerMetadata(TypedDict, total=False):
 
 
 class RefusalBody(TypedDict):
-    """The body of an unsuccessful answer; Slipway's has more fields."""
+    """The body of an unsuccessful answer, which has more fields if it is from Slipway."""
 
     error: str
     reason: NotRequired[str]
@@ -90,7 +90,7 @@ class IndexRow(TypedDict):
 
 
 class Hello(TypedDict):
-    """The first event of a feed. started: Unix seconds. bounds_us: the exclusive upper bounds of the buckets."""
+    """The first event of a feed. started: in Unix seconds. bounds_us: the exclusive upper bounds of the buckets."""
 
     server_id: str
     instance: str  # a new one for each process
@@ -152,7 +152,7 @@ class VersionCounters(TypedDict):
 
 
 class Gpu(TypedDict):
-    """One GPU: utilization from 0 to 1, memory in bytes, power in watts; None if the driver does not report it."""
+    """One GPU: utilization from 0 to 1, memory in bytes, power in watts, or None if the driver does not report it."""
 
     uuid: str
     utilization: float | None
@@ -171,7 +171,7 @@ class ProcessUsage(TypedDict):
 
 
 class Stats(TypedDict):
-    """Every later event of a feed: the versions whose counters have changed. time: Unix seconds of the server's clock."""
+    """Every later event of a feed: the versions whose counters have changed. time: in Unix seconds of the server's clock."""
 
     time: float
     server: ProcessUsage

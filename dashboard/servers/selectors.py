@@ -22,7 +22,7 @@ def servers() -> QuerySet[Server]:
 
 
 def server_get(name: str) -> Server:
-    """Return a server. NotFound: there is none of that name."""
+    """Return a server. NotFound: there is no server of that name."""
     try:
         return servers().get(name=name)
     except Server.DoesNotExist:
@@ -68,7 +68,7 @@ def running_code(server: Server) -> str:
 
 
 class Outage(NamedTuple):
-    """A span of time in which a server did not answer and counted nothing. end: None while it lasts."""
+    """A span of time in which a server did not answer and counted nothing. end: its end, or None while it lasts."""
 
     start: datetime
     end: datetime | None

@@ -105,7 +105,7 @@ def server_seen(*, server: Server, ready: bool, instance: str) -> None:
 
 
 def last_seen(*, server: Server) -> datetime | None:
-    """Return when the server answered last, exact to the interval of two records; None if it never has."""
+    """Return when the server answered last, exact to the interval of two records, or None if it never has."""
     return ServerState.objects.filter(server=server).values_list("checked_at", flat=True).first()
 
 
@@ -190,7 +190,7 @@ def model_sync_overrides(*, server: Server, model_id: int, override: bool) -> No
 
 
 def model_sync_recovered(*, server: Server, model_id: int) -> None:
-    """Record that a failure has passed by itself."""
+    """Record that a failure has passed without another load."""
     ModelSync.objects.filter(server=server, model_id=model_id).update(attempts=0, error="")
 
 
