@@ -120,7 +120,7 @@ def marks() -> dict[str, str]:
 
 
 def announce(table: str) -> None:
-    """Give a table a new mark. If the folder cannot be written, the mark is lost, but the commit stands."""
+    """Give a table a new mark. If the folder cannot be written, the mark is lost, but the commit is kept."""
     try:
         for name in (table, _ALL):
             descriptor = os.open(_path(name), os.O_WRONLY | os.O_CREAT, 0o600)

@@ -31,7 +31,7 @@ class ReleaseKind(TextChoices):
 
 
 class ReleaseState(TextChoices):
-    """A release's place in its life; `releases.life` draws the transitions."""
+    """The state of a release, as drawn in `releases.life`."""
 
     IDLE = "idle", "Not loaded"
     WANTED = "wanted", "Wanted"
@@ -52,7 +52,7 @@ class RolloutKind(TextChoices):
 
 
 class RolloutState(TextChoices):
-    """A rollout's state; `releases.rollout_states` draws the transitions."""
+    """The state of a rollout, as drawn in `releases.rollout_states`."""
 
     RUNNING = "running", "Running"
     PAUSED = "paused", "Paused"

@@ -27,7 +27,7 @@ class Estimate:
 
 
 def share_of(count: int, of: int) -> Estimate | None:
-    """Return a share from 0 to 1; None if `of` is 0."""
+    """Return a share from 0 to 1, or None if `of` is 0."""
     if not of:
         return None
     share, square = count / of, _DEVIATIONS**2
@@ -37,7 +37,7 @@ def share_of(count: int, of: int) -> Estimate | None:
 
 
 def quantile_of(counts: Counts, quantile: float) -> Estimate | None:
-    """Return a quantile (0 to 1) of a histogram in ms; None if the histogram is empty."""
+    """Return a quantile (0 to 1) of a histogram in ms, or None if the histogram is empty."""
     total = sum(counts.values())
     half = _DEVIATIONS * math.sqrt(quantile * (1 - quantile) / total) if total else 0.0
     low, value, high = quantiles_ms(counts, [max(0.0, quantile - half), quantile, min(1.0, quantile + half)])
@@ -45,7 +45,7 @@ def quantile_of(counts: Counts, quantile: float) -> Estimate | None:
 
 
 def difference(candidate: Estimate | None, stable: Estimate | None) -> Estimate | None:
-    """Return the candidate's value minus the stable one's; None if either is unknown."""
+    """Return the candidate's value minus the stable one's, or None if either is unknown."""
     if candidate is None or stable is None:
         return None
     value = candidate.value - stable.value

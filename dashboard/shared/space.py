@@ -1,4 +1,4 @@
-"""Returns the space of deleted rows in a SQLite file to the disk; PostgreSQL does this itself."""
+"""Returns the space of deleted rows in a SQLite file to the disk, which only SQLite needs."""
 
 from django.db import connection
 
