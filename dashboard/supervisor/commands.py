@@ -76,7 +76,7 @@ def _spec(
 
 
 def build_spec() -> ProcessSpec | None:
-    """Return the process that compiles the inference server's modules for its next start; None if compiling is turned off."""
+    """Return the process that compiles the server's modules for its next start, or None if compiling is turned off."""
     if os.environ.get("SERVING_COMPILED") == "no":
         return None
     command = (sys.executable, "-m", "tools.compile_serving", "--background")

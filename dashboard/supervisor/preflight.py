@@ -36,7 +36,7 @@ class DataFolderLock:
 
 
 def lock_data_folder(folder: Path) -> DataFolderLock:
-    """Take the lock and return it. Conflict: another `up` holds it."""
+    """Take the lock and return it. Conflict: another `up` holds the lock."""
     lock = DataFolderLock(folder)
     if not lock.acquire():
         raise Conflict(

@@ -32,7 +32,7 @@ Change = tuple[Status, str, str]
 
 
 class Recorder:
-    """The supervisor calls `report`; `run` writes in the background, and `flush` writes the rest at the end."""
+    """The supervisor calls `report`. The task `run` writes in the background, and `flush` writes the rest at the end."""
 
     def __init__(self, server: Server) -> None:
         self._server = server

@@ -152,7 +152,7 @@ class Supervised:
         self._report(replace(self.status), kind, sentence)
 
     async def restart(self, reason: str) -> None:
-        """End the present run in good order; `run` starts the next one."""
+        """End the present run in good order. The task `run` then starts the next one."""
         self._backoff.forget()
         self._wake.set()
         if self._child is not None and self.status.pid is not None:
