@@ -26,7 +26,7 @@ _LITTER = ("__MACOSX", ".DS_Store", "Thumbs.db", "desktop.ini", "__pycache__")
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """The arranged files. model_files: the files for the model's folder. config: None if there is no config.pbtxt."""
+    """The arranged files. model_files: the files for the model's folder. config: the config.pbtxt, or None."""
 
     version_dir: Path
     files: list[str]
@@ -91,7 +91,7 @@ def _unwrapped(folder: Path) -> Path:
 
 
 def _version_folder(root: Path) -> Path | None:
-    """Return the one version folder; None if there is none, or in an unpacked archive, whose folders are its own."""
+    """Return the one version folder, or None if there is none, or in an unpacked archive, whose folders are its own."""
     if any((root / name).is_file() for name in _MANIFESTS):
         return None
     versions = [entry for entry in root.iterdir() if entry.is_dir() and parse_version(entry.name) is not None]

@@ -3,7 +3,7 @@
     upload_publish    a number and the request, in the upload's row, with a job            (transaction: states.publish)
                       and the text as it is decided now, after a check of rights
     publication_run   the job: files staged, hashed, flushed                               (minutes for a large model)
-                      the text decided anew where the model has changed, and remembered    (transaction: states.decide)
+                      the text decided again if the model changed, and remembered    (transaction: states.decide)
                       the version renamed into place; version, release, audit entry        (transaction: states.finish)
 
 A job whose worker died is queued again and continues: a version that is in place is recorded, otherwise it is staged again.
@@ -67,9 +67,9 @@ def upload_publish(
     load: bool = True,
     within: Job | None = None,
 ) -> Job:
-    """Publish one new version, with a release and an audit entry. The server may be down: `watch` loads it later.
+    """Publish one new version, with a release and an audit entry. The server may be down, because `watch` loads it later.
 
-    document: the configuration to publish; None for the present configuration of the model, or the proposed one of a new model.
+    document: the configuration to publish, by default the present one of the model, or the proposed one of a new model.
     base_release: the model's release that the document was made from, by default the newest one at the inspection. Outdated:
     another text came since.
     make_live: serve only this version. load: ask the servers for the model. With neither, the served versions stay.
@@ -235,7 +235,7 @@ def _decide(upload: Upload, publication: Publication, folder: Path) -> _Decided:
 
 
 def _put(upload: Upload, staged: publish.Staged, decided: _Decided) -> Version | None:
-    """Place the version and record it, while the model is locked; None if the model has changed since the decision."""
+    """Place and record the version while the model is locked. If the model changed since the decision, only return None."""
     with transaction.atomic():
         model = _locked(upload)
         if _stand(model, newest_release(model)) != decided.stand:
@@ -373,7 +373,7 @@ def _recover(upload: Upload) -> str:
 
 
 def _placed(folder: Path, progress: Progress = SILENT) -> Manifest | None:
-    """Return the manifest of a version that an earlier attempt placed before it died; None if it placed none."""
+    """Return the manifest of a version that an earlier attempt placed before it died, or None if it placed none."""
     if not folder.is_dir():
         return None
     progress.plan(storage.tree_size(folder))

@@ -71,7 +71,7 @@ def free_name(name: str) -> str:
 
 
 def existing_model(name: str) -> Existing | None:
-    """Return the managed model of a name; None if there is none."""
+    """Return the managed model of a name, or None if there is none."""
     model = Model.objects.filter(name=name).first()
     if model is None:
         return None

@@ -49,9 +49,8 @@ row of an upload and its UploadFiles stays for good.
     CANCELLED   folder is being removed                AuditEntry                uploads_expire removes the folder
     EXPIRED     folder is being removed                error                     uploads_expire removes the folder
 
-The model's row has two more fields that a publication writes: `fingerprint`, the content of its folder when it was last
-adopted, and `generation`, by which `watch` notices the change. Both are written with the Version, in the transaction of
-`finish`.
+The model's row has two more fields that a publication writes. `fingerprint` is the content of its folder when it was last
+adopted, and by `generation` `watch` notices the change. Both are written with the Version, in the transaction of `finish`.
 """
 
 import contextlib
@@ -100,7 +99,7 @@ def receive(upload: Upload) -> None:
 
 
 def complete(upload: Upload, *, job: Job) -> None:
-    """Record that all bytes have arrived; `job` will inspect them."""
+    """Record that all bytes have arrived, and that `job` will inspect them."""
     _move(upload, "complete", job=job)
 
 
