@@ -37,7 +37,7 @@ _GAP = timedelta(seconds=1)
 
 
 class Stretch(NamedTuple):
-    """A time in which a version or release was live without a break. until: None while it is live."""
+    """A time in which a version or release was live without a break. until: its end, or None while it is live."""
 
     since: datetime
     until: datetime | None
@@ -47,9 +47,10 @@ class Stretch(NamedTuple):
 class Side:
     """A version or a release, with the facts that are compared.
 
-    key: "v3" or "r7", as in an address. version: for a release, the version that answers requests that name no version; None if
-    its row is gone. life: None for a version. golden: the results of its last check with golden requests (name, version,
-    passed, detail). figures: the totals of the last 24 hours; for a release, of the time while it served.
+    key: "v3" or "r7", as in an address. version: for a release, the version that answers requests that name no version, or
+    None if its row is gone. life: the life of a release, or None for a version. golden: the results of its last check with
+    golden requests (name, version, passed, detail). figures: the totals of the last 24 hours; for a release, of the time while
+    it served.
     """
 
     key: str
@@ -74,7 +75,7 @@ class Side:
 
 
 class GoldenPair(NamedTuple):
-    """The results of a golden request; None for a side that did not run it."""
+    """The results of a golden request, or None for a side that did not run it."""
 
     name: str
     a: dict[str, Any] | None
@@ -115,7 +116,8 @@ class Choice(NamedTuple):
 def comparison(model: Model, a: str, b: str) -> Comparison:
     """Compare two versions or releases of a model.
 
-    a, b: "v3" for a version, "r7" for a release. Invalid: another text. NotFound: the model has none of that number.
+    a, b: "v3" for a version, "r7" for a release. Invalid: a or b is another text. NotFound: the model has no such version or
+    release.
     """
     history = _History(model)
     one, other = (_side(history, name, key) for name, key in (("a", a), ("b", b)))

@@ -50,7 +50,7 @@ def version_archive(*, version: Version, actor: Actor) -> Job:
 
 @repository_errors()
 def version_restore(*, version: Version, actor: Actor) -> Job:
-    """Restore an archived version. Conflict: that alone would make it live."""
+    """Restore an archived version. Conflict: restoring it would also make it live."""
     require(actor, Right.OPERATE)
     with transaction.atomic():
         model = Model.locked(version.model_id)
@@ -105,7 +105,7 @@ def _restore(version: Version, repository: ModelRepository, context: JobContext)
     publish.restore_version(repository, **place, progress=progress)
     try:
         _record_restored(version, manifest, context.job)
-    except WrongState:  # `move_abandoned` has set the state meanwhile, by where the files are
+    except WrongState:  # `move_abandoned` has set the state meanwhile, by the place of the files
         raise
     except (Conflict, Forbidden):
         publish.archive_version(repository, **place, progress=progress)
