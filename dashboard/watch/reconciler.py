@@ -478,7 +478,7 @@ def _golden(model_id: int) -> str:
 
 
 def state_for_plan(status: VersionStatus) -> str:
-    """Return the state of a version for make_plan; READY also for a version that a load would not improve.
+    """Return the state of a version for make_plan, with READY also for a version that a load would not improve.
 
     Such a version sleeps until its first request, or is an ensemble whose step is not ready: loading the ensemble would load
     that step against its desired state.
