@@ -24,7 +24,7 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponseBa
 
 
 def server_error(request: HttpRequest) -> HttpResponseBase:
-    """Answer an unhandled exception; Django calls this while the exception is the current one."""
+    """Answer an unhandled exception, which is still the current one when Django calls this."""
     error = sys.exc_info()[1]
     if isinstance(error, OperationalError | InterfaceError):
         return _database_error(request, error)

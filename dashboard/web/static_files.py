@@ -1,6 +1,6 @@
 """Serves static files, compressed, under addresses that change with their content, so that browsers cache them forever.
 
-The hash stands before the path (/static/<hash>/js/app.js), so relative references between modules and style sheets need no
+The hash is before the path (/static/<hash>/js/app.js), so relative references between modules and style sheets need no
 rewriting. One hash covers a whole group of files: ours are one group, and each package is another. The files are read once,
 when the process starts: they stay consistent with each other even after a `git pull`.
 """
@@ -40,7 +40,7 @@ class StaticFile:
 
     @cached_property
     def compressed(self) -> bytes | None:
-        """The compressed content, made at the first request; None if it would not be smaller."""
+        """The compressed content, made at the first request, or None if it would not be smaller."""
         if not self.type.startswith(TEXT):
             return None
         packed = gzip.compress(self.content, mtime=0)
