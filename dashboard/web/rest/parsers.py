@@ -68,7 +68,7 @@ class RawParser(BaseParser):
 
 
 def read_body(request: Request, limit: int) -> bytes:
-    """Return the whole body. TooLarge: it has more than `limit` bytes; Invalid: Content-Length is no number.
+    """Return the whole body. TooLarge: the body has more than `limit` bytes. Invalid: Content-Length is no number.
 
     A body that announces too great a length is not read.
     """
