@@ -29,10 +29,10 @@ class Batch:
     """The requests of one execution, their responses, and the times of the execution's phases (monotonic ns).
 
     A backend instance reads `requests` (or `gather()`s them), calls `input_done()` when the inputs are ready and
-    `infer_done()` when the model has run, and fills `responses` (or `scatter()`s the outputs). A position left None by a
-    non-decoupled backend becomes an INTERNAL error; a raised exception fails all requests that have no response yet.
-    A decoupled backend leaves positions None and calls `send(request, response, final)`, from any thread. Any other backend may
-    send the one response of a request that it passed to `answer_later`.
+    `infer_done()` when the model has run, and fills `responses` (or `scatter()`s the outputs). If a backend that is not
+    decoupled leaves a position None, the request gets an INTERNAL error. A raised exception fails all requests that have no
+    response yet. A decoupled backend leaves positions None and calls `send(request, response, final)`, from any thread. Any
+    other backend may send the one response of a request that it passed to `answer_later`.
     """
 
     __slots__ = (
@@ -94,7 +94,7 @@ class Batch:
     def gather(self) -> dict[str, Tensor]:
         """Return the inputs by name, of shape [size, ...]: the tensors of a single request, or one concatenation per input.
 
-        The scheduler ensures that the requests have the same inputs and, ragged inputs aside, equal non-batch dims.
+        The scheduler ensures that the requests have the same inputs and, except for ragged inputs, equal non-batch dims.
         """
         requests = self.requests
         if len(requests) == 1:

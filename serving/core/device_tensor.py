@@ -1,4 +1,4 @@
-"""Tensors that stay on a GPU between CUDA shared memory of clients, backends, and the models of an ensemble.
+"""Tensors that stay on a GPU on their way between clients' CUDA shared memory, backends and the models of an ensemble.
 
 Code that needs only shapes, datatypes or rows treats a DeviceTensor like an array. Code that needs the data uses the torch
 tensor itself (`tensor`: backends on a GPU), or gets a copy on the host from `__array__`.

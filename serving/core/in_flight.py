@@ -33,7 +33,7 @@ ReceiveTimes = tuple[int, int] | None
 
 
 class Execution(Protocol):
-    """One execution of a model instance, such as a Batch. size: the rows of all its requests. inline: True if the loop's thread
+    """One execution of a model instance, such as a Batch. size: the rows of all its requests. inline: whether the loop's thread
     executed it. The times are the beginnings of its phases (monotonic ns); 0 for a phase that the backend does not report."""
 
     size: int

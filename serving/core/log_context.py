@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 from repository.core.log_line import mark_of, marked
 
-OUTPUT = "serving.backends.child.output"  # logger of the output of models' processes
+OUTPUT = "serving.backends.child.output"  # the logger for the output of models' processes
 
 _mark: ContextVar[str] = ContextVar("model of the log", default="")
 

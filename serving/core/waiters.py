@@ -1,8 +1,8 @@
 """Waiters for room, such as an instance's resources: free room is offered to each waiter in its turn.
 
 An owner counts the room in use, and decides whether a waiter may go. When room becomes free, or the limit rises, the owner
-calls `ask`, which resumes the first waiter that may go. That waiter takes the room itself. A waiter takes no room if it no
-longer needs any, for example because its client has gone or its deadline has passed; then the next waiter is resumed. So a
+calls `ask`, which resumes the first waiter that may go. The resumed waiter takes the room itself. A waiter takes no room if it
+no longer needs any, for example because its client has gone or its deadline has passed; then the next waiter is resumed. So a
 waiter that leaves takes no room with it, and no waiter waits while its room is free. A cancellation or a timer withdraws a
 waiter that will not go on.
 """
