@@ -1,7 +1,8 @@
 """The dynamic batcher: joins waiting requests into batches for the model's idle instances.
 
 Without `dynamic_batching` in the configuration every request is a batch of its own, as in Triton's default scheduler.
-With it, BatchRules chooses the next batch whenever an instance is idle. Source: Triton, docs/user_guide/batcher.md.
+With `dynamic_batching`, BatchRules chooses the next batch whenever an instance is idle. Source: Triton,
+docs/user_guide/batcher.md.
 """
 
 import asyncio

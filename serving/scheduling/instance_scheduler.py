@@ -1,6 +1,6 @@
 """The common part of schedulers with instances: idle instances, dispatch, removal of instances, ordered delivery.
 
-A batch's life begins in `_run_on` and ends in `batch_done`, and nowhere else. If an exception is raised there, the requests
+A batch's life begins in `_run_on` and ends in `batch_done`, and nowhere else. If an exception occurs between them, the requests
 are answered and the instance becomes free again. An instance may execute a batch inside `_run_on`, before `execute` returns.
 Therefore `submit` never dispatches: a frontend gets no answer before its `submit` returns. Timers of a scheduler are started
 with `_later`, which handles exceptions in the same way.

@@ -41,7 +41,7 @@ class RequestQueue:
     There may be 2**64 levels, so only level 1 and levels with requests have an object. `timed_out` is called with a request
     that left the queue because it waited too long, or with None when such a request was delayed instead.
 
-    count: the number of requests. changes: grows with every change except a request that is appended after all others.
+    count: the number of requests. changes: grows with every change, except when a request is appended after all others.
     """
 
     def __init__(
