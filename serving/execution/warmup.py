@@ -25,7 +25,7 @@ MAX_BYTES = 2 << 30
 
 
 def warmup_batches(config: ModelConfig, spec: ModelSpec) -> list[Batch]:
-    """Return one batch for each warm-up sample and repetition. Like Triton this skips samples without a batch_size."""
+    """Return one batch for each warm-up sample and repetition. As in Triton, samples without a batch_size are skipped."""
     folder = spec.version_dir.parent / "warmup"
     batches = []
     for sample in config.model_warmup:
