@@ -1,6 +1,6 @@
 """The classification extension: returns the highest values of an output with their labels, and reads label files.
 
-Source: Triton, docs/protocol/extension_classification.md; values are written as by C's "%f" and "%d", as in Triton.
+Source: Triton, docs/protocol/extension_classification.md; values are formatted with C's "%f" and "%d", as in Triton.
 """
 
 import math
