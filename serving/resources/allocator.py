@@ -20,7 +20,7 @@ def set_up() -> None:
 
     By default glibc gives nearly every thread a heap of its own. Instances come and go with their models, and the memory that
     they free in each heap hardly ever makes whole pages. glibc also returns the pages of a 1 MB body after each request and
-    asks for them again with the next request. That is 240 page faults, 40 % of the processor time of such an inference.
+    asks for them again with the next request. This costs 240 page faults, and 40 % of the processor time of such an inference.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -3,7 +3,7 @@
 import time
 
 SHARE = 0.5
-BURST_NS = 4_000_000.0  # the most time that may be spent without a break after a pause
+BURST_NS = 4_000_000.0  # the most time that executions may take after a pause
 
 
 class LoopTime:

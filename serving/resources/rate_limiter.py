@@ -98,8 +98,8 @@ class RateLimiter:
             self._waiters.ask()
 
     def acquire(self, holder: object, resume: Callable[[], None]) -> bool:
-        """Take the holder's resources for one execution, and return whether it has them. If it must wait, `resume` is called
-        once when it may go; the holder must then call `acquire` again if it still has a batch to execute."""
+        """Take the holder's resources for one execution, and return whether it has them. If the holder must wait, `resume` is
+        called once when the holder may go. The holder must then call `acquire` again if it still has a batch to execute."""
         if holder not in self._waiters:
             self._turns[holder] = max(self._turns[holder], self._earliest_turn(holder))
         if not self._may_go(holder):
