@@ -85,7 +85,7 @@ class ResponseStatistics:
     cancel: Duration = field(default_factory=Duration)
 
     def count(self, response: "Answer", infer_ns: int, output_ns: int) -> None:
-        """Count one response. None means that a stream ended without a further response.
+        """Count one response. A response of None means that a stream ended without a further response.
 
         infer_ns: the time since the request's last response, or since its execution began. output_ns: the time to finish and
         send it.
@@ -217,7 +217,7 @@ class ModelStatistics:
     batches: dict[int, BatchStatistics] = field(default_factory=dict)  # batch size -> executions
     responses: dict[int, ResponseStatistics] = field(
         default_factory=dict
-    )  # place in a decoupled model's stream -> counters
+    )  # maps a place in a decoupled model's stream to its counters
     request_latency: Histogram = field(default_factory=Histogram)
     queue_latency: Histogram = field(default_factory=Histogram)
     compute_latency: Histogram = field(default_factory=Histogram)

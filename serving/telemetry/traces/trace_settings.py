@@ -70,9 +70,7 @@ class TraceSettings:
             "trace_count": int(given.get("count", -1)),
             "log_frequency": int(given.get("log-frequency", 0)),
         }
-        self._own: dict[str, Values] = {
-            "": {}
-        }  # settings that were changed since the start: of the server ("") and of models
+        self._own: dict[str, Values] = {"": {}}  # settings changed since the start: of the server ("") and of models
         self._samplers = {"": _sampler(self._start)}
         if self.mode == "triton" and levels and not self.file:
             log.warning("nothing is traced: --trace-config triton,file=<path> names no file")
@@ -106,8 +104,8 @@ class TraceSettings:
         return values | {name: [value] for name, value in self._exporter.items()}
 
     def update(self, model: str, changes: Mapping[str, list[str] | None]) -> None:
-        """Apply all of the changes, or none. None clears a setting: a model then uses the server's value, and the server uses
-        the value from its start."""
+        """Apply all of the changes, or none. A value of None clears a setting: a model then uses the server's value, and the
+        server uses the value from its start."""
         if self.mode != "triton":
             raise unsupported(f"trace settings of mode '{self.mode}' can not be changed while the server runs")
         checked = {name: None if value is None else _checked(name, value) for name, value in changes.items()}
