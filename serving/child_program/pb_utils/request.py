@@ -163,8 +163,8 @@ class ReceivedRequest(InferenceRequest):
     """A request that `execute` gets. The fields of such a request come from the server and need no check.
 
     key: the server's number for the request. outputs: the names of the requested outputs. stream: the open answer of a
-    decoupled model; None for other models. sender: the response sender of a model that is not decoupled; None if the model did
-    not ask for a sender. rescheduled: the model asks to execute the request again.
+    decoupled model, or None for other models. sender: the response sender of a model that is not decoupled, or None if the
+    model did not ask for a sender. rescheduled: the model asks to execute the request again.
     """
 
     # Most requests have these defaults.

@@ -1,6 +1,7 @@
 """pb_utils.InferenceResponseSender: answers a request instead of `execute`'s return value, from any thread.
 
-A model that is not decoupled answers once, a decoupled model any number of times. Both may answer after `execute` has returned.
+A model that is not decoupled answers once, a decoupled model any number of times. Both kinds of models may answer after
+`execute` has returned.
 """
 
 import threading
