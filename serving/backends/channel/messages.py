@@ -179,7 +179,7 @@ class Cancelled(TypedDict):
 
 
 class Infer(TypedDict):
-    """Infer with another model. Each of its responses is an answer. Keys are the keys of the model's own requests.
+    """Infer with another model. Each response of that model is an answer. Keys are the keys of the model's own requests.
 
     made_for: the requests that the inference is made for, or None on a thread that the model started. trace: the request whose
     trace the inference belongs to; 0 for none.

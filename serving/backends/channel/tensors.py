@@ -117,7 +117,7 @@ class TensorWriter:
         self._pending: list[tuple[int, int, Array | bytes | bytearray]] = []
 
     def add(self, name: str, kind: str, array: Array, align: bool = True) -> TensorRow:
-        """Give an array the next place. align: False to place it directly after the previous array."""
+        """Give an array the next place. align: if False, place the array directly after the previous one."""
         data: Array | bytes = array
         length = array.nbytes
         if kind == "BYTES":

@@ -25,7 +25,7 @@ class RequestExecutor:
     """Executes the inferences of one child. Its `handlers` are called on the thread that reads the child's link.
 
     requests: the child's requests, which inferences are made for. answer: sends the child an answer. Parameters: the id of the
-    question, the answer, and whether it is the last one. Any thread may call it.
+    question, the answer, and whether it is the last one. Any thread may call `answer`.
     """
 
     def __init__(self, spec: ModelSpec, requests: OpenRequests, answer: Callable[[int, Answer, bool], None]) -> None:

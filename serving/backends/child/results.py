@@ -69,7 +69,7 @@ class ResultReader:
         return self._has_strings and len(memory) > LOOP_STRING_BYTES
 
     def read(self, answer: Answer, memory: SharedMemory, batch: Batch) -> bool:
-        """Fill the batch's responses. Return whether the batch was executed: False if the child reports that it failed."""
+        """Fill the batch's responses, and return whether the batch was executed, or False if the child reports a failure."""
         if isinstance(answer, dict):
             if answer["op"] != "failed":
                 raise ProtocolError("the answer to a batch was expected")

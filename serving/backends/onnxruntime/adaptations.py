@@ -4,7 +4,7 @@
                        [rows, classes], replaces it. skl2onnx, onnxmltools and CatBoost export ZipMap by default.
     a label            that onnxmltools declares as [1] has one element for each row, because its operator makes it so.
     a batch of 1       becomes any number of rows if slipway.variable_batch asks for it.
-    StringNormalizer   needs a locale, en_US if it names none. If this machine lacks it, C.UTF-8 replaces it,
+    StringNormalizer   needs a locale, en_US if it names none. If this machine lacks that locale, C.UTF-8 replaces it,
                        which has the same upper and lower case.
 
 Source: ONNX operator schemas, ZipMap, TreeEnsembleClassifier, LinearClassifier and SVMClassifier of ai.onnx.ml,

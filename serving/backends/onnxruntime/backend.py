@@ -1,8 +1,8 @@
 """The ONNX Runtime backend: all instances on one device share one session.
 
 A session may run on many threads at the same time, so instances share its weights, its arena and its thread pool, and a changed
-number of instances costs nothing. Sessions of the TensorRT provider, and sessions with CUDA graphs, cannot run concurrently.
-Such a session belongs to one instance.
+number of instances costs nothing. Sessions of the TensorRT provider, and sessions with CUDA graphs, cannot run concurrently, so
+each of them belongs to one instance.
 """
 
 import copy

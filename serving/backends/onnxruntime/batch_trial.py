@@ -51,7 +51,7 @@ def _can_be_made(datatype: str, shape: tuple[int, ...] | None) -> bool:
 
 
 def _made_up(model: OnnxModel, rows: int) -> dict[str, Tensor]:
-    """Return random inputs. They are small numbers, so that they are valid indexes too."""
+    """Return random inputs of small numbers, so that the numbers are valid indexes too."""
     random = np.random.default_rng(rows)
     found: dict[str, Tensor] = {}
     for tensor in model.inputs:

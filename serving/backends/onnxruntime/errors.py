@@ -71,7 +71,7 @@ def run_error(error: Exception, shapes_vary: bool) -> ServingError:
 def unsupported_version(model: OnnxModel) -> str:
     """Return a sentence with both versions if this runtime is too old for the file, or else "".
 
-    It loads an empty model with the same versions, because the runtime has no call that returns its versions.
+    The function loads an empty model with the same versions, because the runtime has no call that returns its versions.
     """
     try:
         ort.InferenceSession(_empty_model(model), providers=["CPUExecutionProvider"])

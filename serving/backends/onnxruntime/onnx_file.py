@@ -304,7 +304,7 @@ def _external_entry(source: Source, start: int, end: int) -> ExternalData | None
 def check_external_data(model: OnnxModel, folder: Path) -> None:
     """Refuse weights outside the model's own folder, by path or by symbolic link, and weights that are missing or too short.
 
-    Otherwise a model could read any file of the server; see onnx#3991 and CVE-2026-27489.
+    Without this check a model could read any file of the server; see onnx#3991 and CVE-2026-27489.
     """
     sizes: dict[str, int] = {}
     for entry in model.external:

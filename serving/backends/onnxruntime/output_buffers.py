@@ -1,6 +1,6 @@
 """Lets ONNX Runtime write outputs directly into a client's shared memory, instead of into the server's memory.
 
-This is possible for a batch of one request if all its outputs go to shared memory, and have shapes in the model's file.
+Direct writing is possible for a batch of one request if all its outputs go to shared memory, and have shapes in the file.
 """
 
 import math
