@@ -1,4 +1,4 @@
-"""`python -m serving`: the inference server. It uses compiled modules for the path of a request if they have been built."""
+"""`python -m serving`: the inference server, which uses compiled modules for the path of a request if they have been built."""
 
 import os
 

@@ -1,7 +1,7 @@
 """The command line: tritonserver's flags, Slipway's own and those of plugins, and how they become Options.
 
-Some flags of tritonserver are for features that this server lacks. Those that only tune are accepted with a warning; the others
-are refused.
+This server accepts tritonserver's flags that only tune features that it lacks, with a warning. It refuses all other flags of
+such features.
 """
 
 import argparse
@@ -83,7 +83,7 @@ OWN_FLAGS = frozenset(
         "--traffic-state",
     )
 )
-# Accepted with a warning, so that tritonserver's command lines work.
+# Flags that are accepted with a warning, so that tritonserver's command lines work.
 WITHOUT_EFFECT = (
     "--http-thread-count",
     "--grpc-infer-thread-count",
@@ -105,7 +105,7 @@ WITHOUT_EFFECT = (
     "--vertex-ai-thread-count",
     "--vertex-ai-default-model",
 )
-# Refused unless the value is false: otherwise the feature would silently be missing.
+# Flags that are refused unless their value is false: otherwise the feature would silently be missing.
 REFUSED = {
     "--allow-sagemaker": "this server has no routes for SageMaker; give false, and a proxy that has /ping and /invocations",
     "--allow-vertex-ai": "this server has no routes for Vertex AI; give false, and let it use those of V2",
@@ -127,7 +127,7 @@ class _Parser(argparse.ArgumentParser):
 def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     """Return the options, and warnings for flags without effect; exit with status 2 and one sentence for a bad command line.
 
-    An argument "@FILE" stands for the lines of that file, one argument each. With it, keys stay out of the process list.
+    An argument "@FILE" stands for the lines of that file, one argument each. Such a file keeps keys out of the process list.
     """
     parser = build_parser()
     values = vars(parser.parse_args(_without_program(arguments)))
@@ -165,7 +165,7 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
 def _taken_by_plugins(
     parser: argparse.ArgumentParser, values: dict[str, Any]
 ) -> tuple[SourceOptions | None, list[str]]:
-    """Let the plugins remove their flags from the values. Return the source of models that they ask for, or None, and
+    """Let the plugins remove their flags from the values. Return the source of models that the flags ask for, or None, and
     warnings."""
     taken = [flags.take(parser, values) for flags in _plugin_flags()]
     asked = [source for source, _ in taken if source is not None]
@@ -491,7 +491,7 @@ def _other_flags(add: Add) -> None:
 
 
 def _add_foreign_flags(parser: argparse.ArgumentParser) -> None:
-    """Add tritonserver's flags for features that this server lacks. The parser collects those given in the value `ignored`."""
+    """Add tritonserver's flags for features that this server lacks. After parsing, the value `ignored` lists the given ones."""
     for flag in WITHOUT_EFFECT:
         parser.add_argument(flag, nargs="?", dest="ignored", action=_Ignored, help=argparse.SUPPRESS)
     for flag in REFUSED:

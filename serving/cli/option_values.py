@@ -1,6 +1,6 @@
 """The values of command-line flags: each function takes a flag's text and returns its value.
 
-They raise argparse.ArgumentTypeError with one sentence, which argparse prints.
+For a wrong text a function raises argparse.ArgumentTypeError with one sentence, which argparse prints.
 """
 
 import argparse
@@ -170,7 +170,7 @@ def seconds(text: str) -> float:
 
 
 def heartbeat_timeout(text: str) -> float:
-    """Return seconds. Fewer than 2 are refused, because a model's process gives a heartbeat only once a second."""
+    """Return seconds. Less than 2 s is refused, because a model's process gives a heartbeat only once a second."""
     value = seconds(text)
     if value < 2:
         raise argparse.ArgumentTypeError(f"expected at least 2 seconds, got '{text}'")
@@ -188,7 +188,7 @@ def fraction(text: str) -> float:
 
 
 def backend_setting(text: str) -> tuple[str, str, str]:
-    """Return (backend, setting, value). Only default-max-batch-size may have no backend, ""; it is for all backends then."""
+    """Return (backend, setting, value). The backend may be "", for all backends, only in the setting default-max-batch-size."""
     name, _, value = text.partition("=")
     backend, comma, setting = name.rpartition(",")
     if not (setting and value) or (comma and not backend):

@@ -1,4 +1,4 @@
-"""Loads a certificate and its key from PEM files. A sentence for the user says why they cannot be used.
+"""Loads a certificate and its key from PEM files; if they cannot be used, the error is one sentence for the user.
 
 load_chain(context, certificate, key)       loads both files; the text of UnusablePem says what to do
 expiry(certificate)                         returns a sentence if the certificate has expired, or is not valid yet

@@ -78,7 +78,7 @@ class GrpcServer:
         self._tls: ssl.SSLContext | None = None  # TLS for the sockets of `start_on` and `serve`
 
     async def start(self) -> None:
-        """Listen; OSError where the address cannot be bound."""
+        """Listen; OSError if the address cannot be bound."""
         loop = asyncio.get_running_loop()
         tls = server_context(TlsFiles.of_grpc(self._options), "h2")
         listener = await loop.create_server(
@@ -114,13 +114,13 @@ class GrpcServer:
         return host, port
 
     async def drain(self) -> None:
-        """Stop listening, tell the clients, and return when the calls under way have been answered."""
+        """Stop listening, tell the clients that their connections end, and return when the calls under way are answered."""
         self._stop_listening()
         for connection in list(self._connections):
             connection.drain()
         while self._connections:
             await asyncio.sleep(0.02)
-            for connection in list(self._connections):  # there may be one whose handshake was under way
+            for connection in list(self._connections):  # a new one may be there, whose handshake was under way
                 if not isinstance(connection, _ForwardedConnection):
                     connection.drain()
 

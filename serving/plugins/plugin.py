@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugin:
-    """The additions of a package. Each is named as "module:name", its place, and imported when it is first needed.
+    """The additions of a package. Each addition is a place, "module:name", whose object is imported when it is first needed.
 
     flags: a serving.cli.plugin_flags.PluginFlags. remotes: clients for servers with other protocols, by the name that a rollout
     uses for the protocol (serving.traffic.remotes.protocols). log_formats: a logging.Formatter for each new value of

@@ -10,7 +10,7 @@ PACKAGES = ("serving.torchserve",)
 
 def _is_there(package: str) -> bool:
     spec = find_spec(package)
-    return spec is not None and spec.has_location  # a folder without modules has none
+    return spec is not None and spec.has_location  # a folder without modules has no location
 
 
 PLUGINS: tuple[Plugin, ...] = tuple(import_module(f"{name}.plugin").PLUGIN for name in PACKAGES if _is_there(name))

@@ -270,7 +270,7 @@ class InferenceServer:
         return self._manager.resolve(name, version).config
 
     def answering_config(self, name: str, version: str = "") -> ModelConfig:
-        """Return the configuration for decoding an inference request. If the model does not serve, count the request."""
+        """Return the configuration for decoding an inference request. Count the request if the model does not serve."""
         return self._manager.resolve_counted(name, version).config
 
     def model_statistics(self, name: str = "", version: str = "") -> pb.ModelStatisticsResponse:
@@ -436,7 +436,7 @@ class InferenceServer:
         self._manager.loader.break_off(name)
 
     async def unload_model(self, name: str, unload_dependents: bool = False) -> None:
-        """Unload a model. Return when it has begun to drain, and so takes no new requests."""
+        """Unload a model. Return when the model has begun to drain, and so takes no new requests."""
         self._refuse_unless_explicit()
         await self._manager.loader.unload(name, unload_dependents)
 

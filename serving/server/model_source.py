@@ -20,7 +20,7 @@ class ModelSource(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Load the models, before the server loads those of --model-repository."""
+        """Load the models, before the server loads the models of --model-repository."""
 
     @abstractmethod
     def stop(self) -> None:

@@ -1,8 +1,8 @@
 """Connections that a worker opens to the core on behalf of a client, for requests that the worker does not decode itself.
 
-The core serves them by the same code as the connections of clients, so that everything behaves as with one process. The HTTP
-connections have no time limits, because the worker keeps the limits of its clients. The worker sends the client's address
-separately from the connection, so that no client can forge it.
+The core serves these connections by the same code as the connections of clients, so that everything behaves as with one
+process. The HTTP connections have no time limits, because the worker enforces the limits of its clients. The worker sends the
+client's address separately from the connection, so that no client can forge an address.
 """
 
 import asyncio
@@ -67,5 +67,5 @@ class _HttpConnection(Connection):
 
 
 def client_at(peer: Peer) -> asyncio.BaseTransport:
-    """Return a transport that only knows its peer. It stands for a client's connection, which only the worker has."""
+    """Return a transport that only knows its peer, in place of the client's connection, which only the worker has."""
     return asyncio.BaseTransport({"peername": peer})

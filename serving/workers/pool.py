@@ -52,7 +52,7 @@ class FrontendWorkers:
 
     # -- life --------------------------------------------------------------------------------------------------------
     def listen(self, protocol: str) -> tuple[str, int]:
-        """Bind the sockets of a protocol; return their address. OSError where that fails, INVALID_ARG for wrong TLS files."""
+        """Bind the sockets of a protocol; return their address. OSError if that fails, INVALID_ARG for wrong TLS files."""
         options = self._options
         address, port, shared, tls = {
             "http": (options.http_address, options.http_port, options.reuse_http_port, TlsFiles.of_http(options)),
@@ -66,7 +66,7 @@ class FrontendWorkers:
         return host, bound
 
     async def start(self) -> None:
-        """Start the workers; return when all of them listen. UNAVAILABLE where one cannot be started."""
+        """Start the workers; return when all of them listen. UNAVAILABLE if a worker cannot be started."""
         loop = asyncio.get_running_loop()
         self._show_tracing()
         self._server.trace_settings.subscribe(self._show_tracing)
@@ -83,7 +83,7 @@ class FrontendWorkers:
     async def drain(self, protocol: str) -> None:
         """Stop listening; wait until the connections of a protocol have been answered and are closed."""
         self._stopping = True
-        self._accept_for_none()  # first: the loop must not watch descriptors that are closed
+        self._accept_for_none()  # done first, because the loop must not watch closed descriptors
         for sockets in self._sockets:
             for one in sockets.pop(protocol, ()):
                 one.close()
@@ -108,7 +108,7 @@ class FrontendWorkers:
             self._page_descriptor = -1
 
     async def _keep(self, index: int, ready: "asyncio.Future[None]") -> None:
-        """Keep a worker running. `ready` is done when it first listens, or when it cannot be started."""
+        """Keep a worker running. `ready` is done when the worker first listens, or when it cannot be started."""
         delay_s = _FIRST_DELAY_S
         failed = 0
         while True:

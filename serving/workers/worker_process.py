@@ -138,7 +138,7 @@ class WorkerProcess:
             await self._over
 
     def beat(self, elapsed_s: float, timeout_s: float) -> None:
-        """Kill the worker if it has given no heartbeat in time. Called about every BEAT_S. elapsed_s: since the last call."""
+        """Kill the worker if it has given no heartbeat in time. Called about every BEAT_S, after `elapsed_s`."""
         beats = self._page.beats[self._number]
         self._silent_s = 0.0 if beats != self._beats else self._silent_s + elapsed_s
         self._beats = beats
@@ -177,7 +177,7 @@ class WorkerProcess:
 
     # -- its end -------------------------------------------------------------------------------------------------------
     def _on_link_closed(self) -> None:
-        """Kill the worker soon, because it cannot work without its link. Most often it is ending already."""
+        """Kill the worker soon, because it cannot work without its link. Most often the worker is ending already."""
         self._loop.call_later(_END_S, self.kill, "closed its link")
 
     def _on_ended(self) -> None:

@@ -118,12 +118,12 @@ class Call(MessageStream):
             return
         if not self.services.authoriser.open:
             try:
-                self.authorise(None)  # before a large message is taken from a client that may not send it
+                self.authorise(None)  # checked now, so that a client without permission cannot send a large message
             except ServingError as error:
                 self.fail_with(error)
 
     def _may_go_on(self) -> bool:
-        """Start the deadline and count large headers. Where a header is wrong, answer the call and return False."""
+        """Start the deadline and count large headers. If a header is wrong, answer the call and return False."""
         head = self.head
         if head.malformed:
             self.answered = True

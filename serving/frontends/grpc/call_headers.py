@@ -23,7 +23,7 @@ _UNIT_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 _PSEUDO_FIELDS = frozenset((b":method", b":scheme", b":path", b":authority"))
 _FORBIDDEN_FIELDS = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
-_READ_HEADERS = frozenset(("te", "content-type", "grpc-encoding"))  # their values decide how the call is handled
+_READ_HEADERS = frozenset(("te", "content-type", "grpc-encoding"))  # their values decide how to handle the call
 _HEADER_SIZE = 128  # bytes that a header takes in addition to its text
 _KEPT_NAMES = 256
 _KEPT_NAME_SIZE = 64  # bytes
@@ -174,7 +174,7 @@ OK_TRAILERS = header_frame(encode_headers([(b"grpc-status", b"0")]), ends=True)
 
 
 def _status_fields(status: Status, message: str) -> list[tuple[bytes, bytes]]:
-    """Return grpc-status and grpc-message, percent-encoded and cut to what clients take."""
+    """Return grpc-status and grpc-message; the message is percent-encoded, and cut to the length that clients take."""
     raw = message.encode("utf-8", "replace")
     value = quote_from_bytes(raw, _PLAIN).encode()
     while len(value) > MAX_STATUS_MESSAGE:

@@ -106,7 +106,7 @@ class CompressionQueue:
             call.drained()
 
     async def _send(self, message: tuple[bytes, bool] | None) -> None:
-        """Send the first message. It stays in the queue until it is sent, so that later messages queue behind it."""
+        """Send the first message. The message stays in the queue until it is sent, so that later ones wait behind it."""
         if message is None:
             self._waiting.popleft()
             self._call.succeed()

@@ -1,6 +1,7 @@
 """The deadlines of calls (grpc-timeout): calls that end at about the same time form a group with one timer.
 
-A timer for each call would cost more than all its other headers, though nearly every call ends long before its deadline.
+A timer for each call would cost more than reading all headers of the call, though nearly every call ends long before its
+deadline.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""grpc.health.v1.Health: whether the server is ready, asked once or watched.
+"""grpc.health.v1.Health: Check returns whether the server is ready, and Watch also reports each change.
 
 Source: grpc.io, "GRPC Health Checking Protocol".
 """

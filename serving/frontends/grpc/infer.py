@@ -67,7 +67,7 @@ class InferCall(Call):
             trace.sent(self.unsent)
 
     def abandon(self) -> None:
-        """Cancel and drop the request. It refers to this call, so that its tensors would wait for the cycle collector."""
+        """Cancel and drop the request, whose reference to this call would keep its tensors until the cycle collector runs."""
         request = self.request
         if request is not None:
             self.request = None
@@ -168,7 +168,7 @@ class StreamInferCall(Call):
         in_order = self.in_order
         while in_order and (in_order[0].ready or in_order[0].done):
             self.send_ready(in_order[0])
-            if in_order and in_order[0].done:  # it is empty if the call has ended meanwhile
+            if in_order and in_order[0].done:  # `in_order` is empty if the call has ended meanwhile
                 in_order.popleft()
         self.flushing = False
         self.resume()

@@ -55,7 +55,7 @@ def plain_parameters(parameters: Mapping[str, pb.InferParameter]) -> dict[str, o
 def from_raw(data: "bytes | memoryview", spec: InputSpec, model_name: str) -> Tensor:
     """Return the array [spec.shape] of little-endian row-major bytes (BYTES: each element after its uint32 length).
 
-    It is a view of `data`, except for BYTES and where `data` is not aligned for the datatype.
+    The array is a view of `data`, unless the datatype is BYTES or `data` is not aligned for it.
     """
     if not spec.row.itemsize:
         try:

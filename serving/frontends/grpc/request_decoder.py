@@ -138,7 +138,7 @@ class RequestDecoder:
     def _decode_unknown(
         self, body: "bytes | memoryview", start: int, id_at: int, stop: int, headers: Mapping[str, str]
     ) -> InferenceRequest:
-        """Decode a request of an unknown form, and keep the form. id_at, stop: the place of the id, in requests of a form."""
+        """Decode a request of an unknown form, and keep the form. id_at, stop: where the id field begins and ends."""
         parts = _split_request(body, start)
         if parts is None:
             return self._decode_message(_parse(bytes(body[start:])), headers)
@@ -310,7 +310,7 @@ def _form_of(
 
 
 def _beginning(head: RequestHead) -> bytes | None:
-    """Return the encoded name and version that begin a request; None if one of them is too long for a length of one byte."""
+    """Return the encoded name and version that begin a request, or None if the length of one of them needs two bytes."""
     name, version = head.model_name.encode(), head.model_version.encode()
     if max(len(name), len(version)) >= 0x80:
         return None

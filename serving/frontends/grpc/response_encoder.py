@@ -1,8 +1,8 @@
 """InferenceResponse -> ModelInferResponse bytes, alone or inside of a ModelStreamInferResponse.
 
-Responses repeat themselves: most have the names, datatypes and shapes of an earlier response. The bytes that encode these are
-kept, with the prefix of each tensor (`ResponseForm`), so that protobuf runs once for each kind of response. Raw tensors are put
-between these bytes by hand, so that large tensors are not copied.
+Responses repeat themselves: most have the names, datatypes and shapes of an earlier response. The bytes that encode names,
+datatypes and shapes are kept, with the prefix of each tensor (`ResponseForm`), so that protobuf runs once for each kind of
+response. Raw tensors are put between the kept bytes by hand, so that large tensors are not copied.
 
 Source: KServe's grpc_service.proto, and protobuf's encoding (protobuf.dev/programming-guides/encoding).
 """
@@ -85,7 +85,7 @@ class ResponseEncoder:
 
 
 def encode_without_tensors(identity: RequestIdentity, final: bool, error: str = "") -> bytes:
-    """Return a ModelStreamInferResponse with the error of a request or, without `error`, one that says that it has ended."""
+    """Return a ModelStreamInferResponse that has a request's error or, without `error`, says that the request has ended."""
     message = pb.ModelStreamInferResponse(error_message=error)
     answer = message.infer_response
     answer.id, answer.model_name, answer.model_version = identity

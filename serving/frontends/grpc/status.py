@@ -45,7 +45,7 @@ STATUS_OF = {
     Code.ALREADY_EXISTS: Status.ALREADY_EXISTS,
     Code.CANCELLED: Status.CANCELLED,
 }
-# Errors that must not become UNAVAILABLE, because clients retry that.
+# Errors that must not become UNAVAILABLE, because clients retry a request that ends with UNAVAILABLE.
 _STATUS_OF_KIND = (
     (Exhausted, Status.RESOURCE_EXHAUSTED),
     (Unauthenticated, Status.UNAUTHENTICATED),

@@ -1,4 +1,4 @@
-"""HTTP/1.1: connections, request heads and bodies, routes, replies and streams. It does not know the protocols above it.
+"""HTTP/1.1: connections, request heads and bodies, routes, replies and streams, without the protocols that use them.
 
 `routes` sets the largest body of each route. `connection` refuses a larger body by its Content-Length, and `body` refuses a
 chunked or compressed body when it grows too large.

@@ -47,7 +47,7 @@ class ChunkedBody:
 
     def _take_small_chunks(self, view: memoryview, position: int) -> int:
         """Take small chunks without extensions in a quick way, because there may be one chunk for each byte of the body. Return
-        the position after them."""
+        the position after the last small chunk."""
         data = bytes(view[position : position + _LOOKED_AT])
         done = 0
         left = self._limit - len(self.data)  # bytes

@@ -190,7 +190,7 @@ class Connection(asyncio.BufferedProtocol):
             self._set_reading()
 
     def _keep(self, data: bytes, position: int) -> None:
-        """Keep bytes that cannot be taken yet, and drop those after the last request."""
+        """Keep bytes that cannot be taken yet, and drop bytes after the last request."""
         if self._pipeline.closing and self._incoming is None:
             self._surplus += len(data) - position
             self._forget_pending()

@@ -68,7 +68,7 @@ def _beginning(line: bytes, name: str) -> bytes:
 
 
 class KnownHeads(Generic[T]):
-    """Parsed heads. Each has a T, such as its route, that depends only on the request line."""
+    """Parsed heads, each with a T, such as its route, that depends only on the request line."""
 
     def __init__(self) -> None:
         self._exact: BoundedCache[bytes, tuple[Head, T]] = BoundedCache(LIMIT)

@@ -110,7 +110,7 @@ class Head:
         self.accept = _accepted_encoding(headers.get("accept-encoding", ""))
 
     def with_headers(self, headers: dict[str, str], other_lengths: bool) -> "Head":
-        """Return this head with other headers. Nothing is read from them again, except the lengths if `other_lengths`."""
+        """Return this head with other headers. other_lengths: the two lengths differ from this head's, and are read again."""
         other = Head.__new__(Head)
         other.method = self.method
         other.path = self.path
@@ -166,7 +166,7 @@ class _Collector:
 
 
 def parse_head(data: bytes) -> Head:
-    """Parse a head that ends with its empty line. HttpError for a malformed one, after which the connection closes."""
+    """Parse a head that ends with its empty line. HttpError for a malformed head, after which the connection closes."""
     collector = _Collector()
     parser = collector.parser = httptools.HttpRequestParser(collector)
     try:

@@ -54,7 +54,7 @@ class RouteTable:
         self._known: KnownHeads[RouteMatch] = KnownHeads()
 
     def find(self, data: bytes) -> tuple[Head, RouteMatch]:
-        """Parse a head that ends with its empty line, and match it. HttpError for a malformed one."""
+        """Parse a head that ends with its empty line, and match it. HttpError for a malformed head."""
         found = self._known.find(data)
         if found is None:
             head = parse_head(data)

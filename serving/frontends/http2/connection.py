@@ -421,7 +421,7 @@ class Connection(FrameReader, Generic[Head]):
         return self._draining
 
     def drain(self) -> None:
-        """Take no new streams, finish the open ones, then close. Two GOAWAYs make sure that none is lost (section 6.8)."""
+        """Take no new streams, finish the open ones, then close. Two GOAWAYs make sure that no stream is lost (section 6.8)."""
         if self.closing or self._draining:
             return
         self._draining = True

@@ -39,8 +39,9 @@ _BEGINNING = (
 class OriginConnection(FrameReader):
     """The connection to the origin for the streams of one client.
 
-    `connect` connects it to the origin, and raises OSError or ServingError if that fails. It is the companion of the client's
-    connection, and ends with it. If the origin closes it while streams are open, the client's connection is closed, too.
+    `connect` connects an OriginConnection to the origin, and raises OSError or ServingError if that fails. An OriginConnection
+    is the companion of the client's connection, and ends with it. If the origin closes its connection while streams are open,
+    the client's connection is closed, too.
     """
 
     __slots__ = ("_client", "_connecting", "_early", "_last_id", "_received", "_streams", "_transport")

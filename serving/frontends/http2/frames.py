@@ -132,7 +132,8 @@ def header_fragment(flags: int, payload: bytes) -> bytes:
 
 
 def read_settings(stream_id: int, flags: int, payload: bytes) -> list[tuple[int, int]]:
-    """Return the identifiers and values of a SETTINGS frame, also unknown ones. Raises for values that 6.5.2 forbids."""
+    """Return the identifiers and values of a SETTINGS frame, also unknown ones; raises for values that section 6.5.2
+    forbids."""
     if stream_id:
         raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "SETTINGS on a stream")
     if len(payload) % 6 or (flags & FLAG_ACK and payload):

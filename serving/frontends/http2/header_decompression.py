@@ -143,8 +143,8 @@ def _string(block: bytes, at: int) -> tuple[bytes, int]:
     return (_huffman(text) if first & 0x80 else text), stop
 
 
-# (state << 8 | byte) -> next state, the characters that the byte completes, and whether the text may end there. It is filled on
-# demand.
+# (state << 8 | byte) -> next state, the characters that the byte completes, and whether the text may end there. The table is
+# filled on demand.
 _STEPS: dict[int, tuple[int, bytes, bool]] = {}
 
 

@@ -25,8 +25,8 @@ Head = TypeVar("Head")
 class HeaderDecoder(Generic[Head]):
     """Decodes the blocks of one connection and hands each to `parse`.
 
-    A client repeats the same block, made of references to the dynamic table, for every call. Its meaning is fixed until
-    the table changes, so the result of `parse` is kept until then.
+    A client repeats the same block, made of references to the dynamic table, for every call. The meaning of a block is fixed
+    until the table changes, so the result of `parse` is kept until then.
     """
 
     def __init__(self, parse: Callable[[HeaderList], Head]) -> None:
@@ -35,7 +35,7 @@ class HeaderDecoder(Generic[Head]):
         self._heads: BoundedCache[bytes, Head] = BoundedCache(_CACHED_BLOCKS)
 
     def decode(self, block: bytes) -> Head:
-        """Return the result of `parse`; ConnectionFailure where the block cannot be decoded, because the table is lost then."""
+        """Return the result of `parse`; ConnectionFailure if the block cannot be decoded, because the table is lost then."""
         head = self._heads.get(block)
         if head is not None:
             return head

@@ -116,7 +116,7 @@ class Keepalive:
         return bool(self._ping_sent_at) and (now - self._ping_sent_at) * 1000 > self._settings.timeout_ms
 
     def is_old(self, now: float, grace: bool = False) -> bool:
-        """Return whether the connection has reached its greatest age; grace: and has also had the time to finish its calls."""
+        """Return whether the connection has reached its greatest age. grace: its time to finish calls must be over, too."""
         settings = self._settings
         if not settings.max_age_ms or (grace and not settings.max_age_grace_ms):
             return False

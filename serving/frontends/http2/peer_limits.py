@@ -38,8 +38,8 @@ class FloodLimiter:
             raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that ask for nothing")
 
     def charge_window_update(self, frames_sent: int) -> None:
-        """Count a WINDOW_UPDATE frame. It costs nothing if it may answer a frame of ours, or widen the window of an opened
-        stream, as gRPC's clients do before they have their response."""
+        """Count a WINDOW_UPDATE frame. The frame costs nothing if it may answer a frame of ours, or widen the window of an
+        opened stream, as gRPC's clients do before they have their response."""
         self._window_updates += 1
         if self._window_updates > WINDOW_UPDATES_PER_FRAME * (frames_sent + self.streams_opened):
             self.charge()
@@ -103,7 +103,7 @@ class ConcurrencyLimit:
         return self.pending_requests < self._max_requests
 
     def _release(self, stream: WaitingStream) -> None:
-        """Let a stream read on. When there is no more room, it waits again, behind the other streams."""
+        """Let a stream read on. When there is no more room, the stream waits again, behind the other streams."""
         self._free_below = self._max_requests
         stream.released()
         if self._waiters:

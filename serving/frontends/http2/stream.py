@@ -32,7 +32,7 @@ _DATA_TYPE = bytes((DATA, 0))  # and no flags
 Buffer = bytes | bytearray | memoryview
 
 _ROUND_SIZE = 256 * 1024  # bytes that a stream sends before the next stream may send
-_WORTH_AN_UPDATE = 256  # bytes of the smallest frame that counts in `frames_sent` though its buffer goes on
+_WORTH_AN_UPDATE = 256  # least bytes of a frame that counts in `frames_sent`, unless the frame ends its buffer
 _REFERENCED_FROM = 16 * 1024  # bytes: smaller buffers are joined, larger ones are not copied
 
 
@@ -103,7 +103,7 @@ class Stream:
         """The peer or the connection has gone: nothing can be answered any more."""
 
     def wants_more(self) -> bool:
-        """Return whether the peer may send more now. If it may not, the stream calls `connection.replenish` later."""
+        """Return whether the peer may send more now. If not, the stream calls `connection.replenish` later."""
         return True
 
     def awaited(self) -> "tuple[Awaited, int] | None":
@@ -153,8 +153,8 @@ class Stream:
 
 
 class FrameWriter:
-    """The sending half of a connection. It sends immediately if the flow-control windows and the transport allow that.
-    Otherwise data waits, and the streams send in rounds when the windows open (section 5.2)."""
+    """The sending half of a connection. Data is sent immediately if the flow-control windows and the transport allow that.
+    Otherwise it waits, and the streams send in rounds when the windows open (section 5.2)."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self.initial_window = DEFAULT_WINDOW  # the peer's SETTINGS_INITIAL_WINDOW_SIZE
@@ -228,7 +228,7 @@ class FrameWriter:
                     progress = True
 
     def _send_round(self, stream: Stream) -> bool:
-        """Send up to a round's bytes of one stream; return False where it could send nothing."""
+        """Send up to a round's bytes of one stream; return False if the stream could send nothing."""
         outgoing = stream.outgoing
         if not outgoing:
             self._waiting.pop(stream.id, None)

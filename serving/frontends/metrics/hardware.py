@@ -97,8 +97,8 @@ class SampledHardware:
     """The latest readings of a Hardware; each server has one. A GPU's driver that hangs holds up no other reading."""
 
     def __init__(self, hardware: Hardware, interval_s: float = 0.0) -> None:
-        """interval_s: least time between two readings of the host and the GPUs. Without it, a second client would shorten the
-        time span that the first client's CPU utilization is the mean of."""
+        """interval_s: least time between two readings of the host and the GPUs, so that frequent readers do not shorten the
+        time over which the CPU utilization is averaged."""
         self._process = Sample("server's processes", hardware.process)
         self._host = Sample("machine", hardware.host, interval_s)
         self._gpus = Sample("GPUs", hardware.gpus, interval_s)

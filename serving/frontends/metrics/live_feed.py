@@ -44,7 +44,7 @@ class LiveFeed:
     def __init__(self, server: InferenceServer, hardware: SampledHardware) -> None:
         self._server = server
         self._hardware = hardware
-        self._subscribers: dict[Exchange, dict[Key, Stamp]] = {}  # -> the stamps of its last event
+        self._subscribers: dict[Exchange, dict[Key, Stamp]] = {}  # subscriber -> the last stamps sent to it
         self._sent_traffic: dict[Exchange, dict[ModelIdentifier, bytes]] = {}
         self._addresses: dict[Exchange, str] = {}  # the address of each subscriber; "" for one with a key
         self._timer: asyncio.Task[None] | None = None

@@ -112,7 +112,7 @@ _GPU_GAUGES: list[tuple[str, str, str, Callable[[Gpu], int | float | None]]] = [
 class LatencyBuckets:
     """The exported buckets of latencies, from 32 us to 67 s: 1, 2, 5 or 10 buckets for each doubling.
 
-    Their upper bounds are also bounds of the fine buckets. With 10 buckets they include the bounds of all other choices.
+    The upper bounds are also bounds of the fine buckets. The bounds of 10 buckets include those of all other choices.
     """
 
     def __init__(self, to_a_doubling: int) -> None:
@@ -135,7 +135,7 @@ _UNUSED = LatencyBuckets(1)  # for histograms without counts
 
 class _Model(NamedTuple):
     label_values: dict[str, str]
-    labels: str  # as they stand between the braces
+    labels: str  # the text between the braces
     statistics: ModelStatistics
     buckets: LatencyBuckets
 
@@ -143,7 +143,7 @@ class _Model(NamedTuple):
 class _RolloutArm(NamedTuple):
     """An arm of a rollout."""
 
-    labels: str  # as they stand between the braces
+    labels: str  # the text between the braces
     rollout: Rollout
     arm: Arm
     buckets: LatencyBuckets

@@ -35,7 +35,7 @@ FAMILIES: list[tuple[str, str, Callable[[ModelStatistics], Histogram | None]]] =
 
 
 class Summaries:
-    """The summary families of all models. It remembers readings from scrape to scrape."""
+    """Renders the summary families of all models, and keeps readings from scrape to scrape."""
 
     def __init__(self, quantiles: Iterable[float], clock: Callable[[], float] = time.monotonic) -> None:
         """quantiles: 0 to 1. clock: seconds."""

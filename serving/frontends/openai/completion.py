@@ -54,7 +54,7 @@ class Completion:
             self.fail(invalid(f"the answer is longer than {MAX_TEXT} characters; ask for it as a stream"))
 
     def end(self, choice: "Choice") -> None:
-        """End one choice, and the answer with the last one."""
+        """End one choice. The end of the last choice ends the answer."""
         if self.stream is not None:
             self.stream.send(self._chunk(choice, "", choice.reason))
         self._open -= 1

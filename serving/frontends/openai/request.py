@@ -33,7 +33,7 @@ class CompletionRequest:
     stops: tuple[str, ...]
     stream: bool
     include_usage: bool
-    user: str  # the end user, "" where none is named
+    user: str  # the end user, or "" if the request names no user
     echo: bool = False
 
 
@@ -84,7 +84,7 @@ def _as_json(messages: list[object]) -> str:
 
 def _message(role: str, content: object, declared: TextGeneration) -> str:
     """Return the text of one message, made by the prompt template."""
-    if isinstance(content, list):  # parts; those that are not text have no place in a prompt
+    if isinstance(content, list):  # a list of parts, which all have to be texts
         if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in content):
             raise WrongField("messages", "expected the parts of a message's content to be texts")
         content = "".join(part["text"] for part in content)

@@ -124,8 +124,8 @@ def _request(
 
 
 def _backend_inputs(asked: CompletionRequest, settings: Mapping[str, int | float | str]) -> JsonObject:
-    """Return the inputs, other than the settings, of models for the vLLM and TensorRT-LLM backends. They turn off the backend's
-    echo of the prompt, because `Choice` echoes it."""
+    """Return the inputs, other than the settings, of models for the vLLM and TensorRT-LLM backends. The inputs also turn
+    off the backend's echo of the prompt, because `Choice` echoes it."""
     return {
         "stream": asked.stream,
         "sampling_parameters": json.dumps({**settings} | ({"stop": list(asked.stops)} if asked.stops else {})),

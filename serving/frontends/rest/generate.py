@@ -126,8 +126,8 @@ def _tensor(name: str, tensor: ModelInput, value: object, batched: bool) -> NDAr
 
 
 def _shape(name: str, dims: list[int], count: int) -> tuple[int, ...]:
-    """Return a shape for `count` elements: they fill the fixed dims first, then the innermost variable one; other variable
-    dims are 1."""
+    """Return a shape for `count` elements. The elements fill the fixed dims first, then the innermost variable dim; other
+    variable dims are 1."""
     left, rest = divmod(count, math.prod(dim for dim in dims if dim > 0))
     variable = [index for index, dim in enumerate(dims) if dim < 0]
     if rest or (left != 1 and not variable):

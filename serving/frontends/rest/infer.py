@@ -17,7 +17,7 @@ from serving.server.inference_server import InferenceServer
 def infer(
     server: InferenceServer, exchange: Exchange, on_error: Callable[[Exchange, Exception], None] = Exchange.fail
 ) -> None:
-    """Infer once; the responder of the request answers the exchange. on_error: called with an error that comes later."""
+    """Infer once; the responder of the request answers the exchange. on_error: called with an error after this returns."""
     received = exchange.received() if server.tracing else None
     if len(exchange.body) < LARGE:
         _submit_checked(server, exchange, _decode(server, exchange), received)

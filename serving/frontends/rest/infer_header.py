@@ -135,7 +135,7 @@ def read_outline(body: Chunk) -> tuple[InferHeader, str, list[Chunk]]:
             return header, header.id, []
         outline, texts = cut_arrays(outline)
     if not texts and len(outline) > CACHED_SIZE:
-        raise NotFlatError  # most of it may be arrays in another form
+        raise NotFlatError  # most of the outline may be arrays in another form
     header = _known.get(outline) if texts else None
     if header is not None:
         return header, header.id, texts
@@ -291,7 +291,7 @@ def _parameters(value: JsonMembers) -> JsonMembers:
 
 
 def _checked(name: str, value: object, kind: type[T]) -> T:
-    """Return the value; INVALID_ARG unless it is of this type."""
+    """Return the value; INVALID_ARG if it has another type."""
     if not isinstance(value, kind):
         raise _wrong_type(name, kind)
     return value

@@ -64,7 +64,7 @@ def _with_names_once(exchange: Exchange) -> JsonObject:
 def _refuse_twice(body: bytes) -> None:
     try:
         pairs = json.loads(body, object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
-    except RecursionError:  # no accepted value has so many levels
+    except RecursionError:  # a value with so many levels is refused later
         return
     given = [name for name, _ in pairs]
     given += [name for key, inner in pairs if key == "parameters" and isinstance(inner, _Pairs) for name, _ in inner]

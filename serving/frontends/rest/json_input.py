@@ -1,8 +1,8 @@
 """Reads requests in JSON, and their tensors: lists of numbers, booleans or strings, flat or nested in row-major order.
 
-A body is read in one of two ways. `cut_arrays` cuts the arrays out of it: the rest, the outline, is the same for each request
-of most clients and need not be parsed again. `load_json` parses any other body whole. It parses large bodies by simdjson, which
-gives the numbers of an array as one buffer, without a Python object for each number.
+A body is read in one of two ways. `cut_arrays` cuts out the arrays: the rest, the outline, is the same for each request of most
+clients and need not be parsed again. `load_json` parses any other body whole. Large bodies are parsed by simdjson, which gives
+the numbers of an array as one buffer, without a Python object for each number.
 
 A parser in C holds the interpreter's lock until it is done: 6 ms for each megabyte. In this time the event loop stands still,
 even if the parser runs on another thread. Large arrays are therefore read in pieces, so that the loop can run between them.
@@ -232,7 +232,8 @@ def _members(value: object, names: tuple[str, ...]) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
-    """Return a value as Python objects; INVALID_ARG for more than a request needs, because a short text can make many."""
+    """Return a value as Python objects; INVALID_ARG if it is larger than a request needs, because a short text can make many
+    objects."""
     if not isinstance(value, simdjson.Object | simdjson.Array):
         return value
     check_count("an object or array of the request", value, MAX_PARAMETERS)

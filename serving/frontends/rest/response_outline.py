@@ -1,7 +1,7 @@
 """The JSON of a V2 inference response without its id and the elements of its tensors.
 
-It is made once for all responses of a model's version that answer equal request headers and have outputs of the same shapes. It
-is cut at the places where the elements belong.
+One outline serves all responses of a model's version that answer equal request headers and have outputs of the same shapes. The
+outline is cut at the places where the elements belong.
 
 Source: KServe V2 REST, Inference; Triton docs/protocol/extension_binary_data.md.
 """
@@ -46,7 +46,7 @@ class ResponseOutline:
             else:
                 sized = row.itemsize > 0
                 output["parameters"] = {"binary_data_size": array.nbytes if sized else _MARK}
-                small = sized and array.nbytes <= COPIED_BYTES and array.shape  # an empty shape may be a scalar's
+                small = sized and array.nbytes <= COPIED_BYTES and array.shape  # without a shape it may be a scalar
                 writers.append((np.ndarray.tobytes if small else raw_bytes, None, not sized))
             outputs.append(output)
         value: dict[str, object] = {"model_name": response.model_name, "model_version": str(response.model_version)}

@@ -6,7 +6,7 @@
 Restricted groups follow Triton (docs/customization_guide/inference_protocols.md, "Limit Endpoint Access"): over gRPC
 the header is "triton-grpc-protocol-" and the key's name. Groups: see serving.cli.option_values.RESTRICTABLE.
 
-The auth file is JSON, and is read again when it changes. It has the SHA-256 of each token, and not the token:
+The auth file is JSON, and is read again when it changes. The file has the SHA-256 of each token, and not the token itself:
 
     {"tokens": [{"name": "shop", "sha256": "<hex>", "models": ["digits"] or ["*"], "rights": ["infer"],
                  "expires_at": 1790000000 (unix seconds) or null}]}
@@ -30,7 +30,7 @@ from serving.resources.followed_file import follow
 log = logging.getLogger(__name__)
 
 GRPC_PREFIX = "triton-grpc-protocol-"
-# Groups that the auth file guards, and the right that each needs. The others are open unless restricted.
+# Groups that the auth file guards, and the right that each group needs. Other groups are open unless restricted.
 GUARDED = {"inference": "infer", "shared-memory": "infer"}
 RECHECK_S = 1.0  # seconds between two looks at the auth file's mtime
 

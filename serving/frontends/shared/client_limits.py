@@ -1,7 +1,7 @@
 """Limits of one client: how much it may send, and how long the server waits for its progress, in bytes over time.
 
 A client that has begun a request must, in each span of `stall_s`, end it or send `bytes_per_s` for each second. If the
-memory for requests runs short, it must send SCARCE times as much, because a slow client holds that memory longest.
+memory for requests runs short, the client must send SCARCE times as much, because a slow client holds that memory longest.
 A client must take TAKEN bytes of an answer in each span of `unread_s`. The span is MAKE_ROOM_S if other clients need memory and
 this client holds at least an even share of it.
 """
@@ -24,7 +24,7 @@ CONTROL_BODY = 1 << 20  # bytes of the largest request on a route that takes no 
 SCARCE = 64
 TAKEN = 64 << 10  # bytes
 MAKE_ROOM_S = 2.0
-_BYTES_ACKED = 120  # offset of this field, a 64-bit number, in the kernel's struct tcp_info
+_BYTES_ACKED = 120  # offset of the 64-bit number of acknowledged bytes in the kernel's struct tcp_info
 BACKLOG = 1024  # connections of a listener that may wait to be accepted
 
 
@@ -88,9 +88,8 @@ class ProgressWatch:
     ) -> None:
         """Call `overdue` of the streams whose client was too slow. Called about every second.
 
-        held: the memory that their connection holds. taken: the result of `taken_by_peer` if writing is paused, else None. It
-        measures the progress of a paused connection, whose streams can write nothing until the client has taken much of the
-        earlier data.
+        held: the memory that their connection holds. taken: the result of `taken_by_peer` if writing is paused, else None. This
+        result measures the progress while writing is paused, because the streams can write nothing then.
         """
         makes_room = held.must_make_room
         was_paused, self._paused = self._paused, taken is not None

@@ -1,7 +1,7 @@
 """Messages over a connected socket between the core and a worker: each is a length, and then a value in marshal's format.
 
 All requests or answers of one turn of the loop travel as one message. No other encoding of the standard library is as quick as
-marshal. Its format depends on the version of Python, but both ends run the same Python.
+marshal. The format of marshal depends on the version of Python, but both ends run the same Python.
 """
 
 import asyncio

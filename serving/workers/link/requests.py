@@ -1,7 +1,7 @@
 """Requests on their way from a worker to the core.
 
-Clients repeat themselves: many requests differ only in few fields. The other fields are the kind of a request. The worker
-defines each kind once, and then refers to it by a number. A request is one tuple in a message:
+Clients repeat themselves: many requests have most fields in common. These common fields are the kind of a request. The worker
+defines each kind once, and then refers to the kind by a number. A request is one tuple in a message:
 
     (number, kind, id, arrival_ns, data, details)   kind: the number of the kind; (number, definition) for a kind that is new,
                                                     or too long to be kept

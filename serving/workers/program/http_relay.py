@@ -1,8 +1,8 @@
 """Passes requests that the core answers on over internal connections, and passes the bytes of the answers back.
 
-Each connection of a client has internal connections of its own, one for each of its requests under way. They are closed with
-the client's connection, so that the core knows the client, and notices when it goes. Requests are passed on whole and
-decompressed. Answers are not decoded: only their ends are looked for.
+Each connection of a client has internal connections of its own, one for each of its requests under way. The internal
+connections are closed with the client's connection, so that the core knows the client, and notices when it goes. Requests are
+passed on whole and decompressed. Answers are not decoded: only their ends are looked for.
 """
 
 import asyncio

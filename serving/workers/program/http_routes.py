@@ -1,4 +1,4 @@
-"""The worker's HTTP routes: the core's routes with two handlers. One decodes infer requests, the other passes requests on."""
+"""The worker's HTTP routes: the core's routes, with one handler that decodes infer requests and one that passes others on."""
 
 import asyncio
 from functools import partial

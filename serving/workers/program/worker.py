@@ -1,4 +1,4 @@
-"""The program of a worker. It ends with the core: when the link is closed, or when the kernel signals the core's death."""
+"""The program of a worker, which ends with the core: when the link is closed, or the kernel signals the core's death."""
 
 import asyncio
 import contextlib
