@@ -100,7 +100,7 @@ function onClick(event) {
   }
   const closer = target.closest("[data-close]");
   if (closer) close(closer);
-  if (target instanceof HTMLDialogElement) target.close(); // beside the dialog: on its backdrop
+  if (target instanceof HTMLDialogElement) target.close(); // a click on the dialog's backdrop
   const copier = target.closest("[data-copy], [data-copy-text]");
   if (copier instanceof HTMLElement) {
     const beside = copier.closest(".code, .row") ?? copier;

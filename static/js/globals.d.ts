@@ -1,4 +1,4 @@
-// The used parts of other scripts: plotly.js, which pages with charts load, and htmx.
+// Types for the parts that are used of other scripts: plotly.js, which pages with charts load, and htmx.
 
 interface PlotlyAxis {
   /** Pixels from the left edge of the plot to the axis. */

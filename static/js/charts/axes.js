@@ -1,11 +1,11 @@
-// Steady axes: round bounds that grow at once and shrink late, ticks with our own units, local time.
+// Steady axes: round bounds that grow immediately and shrink late, ticks with Slipway's own units, local time.
 
 import { threeDigits } from "../core/format.js";
 
 /**
  * @typedef {object} Ticks
- * @property {number[]} values on the axis
- * @property {string[]} texts their labels
+ * @property {number[]} values the values of the ticks
+ * @property {string[]} texts the labels of the ticks
  *
  * @typedef {(value: number) => string} WriteValue
  */
@@ -34,9 +34,9 @@ export function roundBound(value, binary = false) {
 }
 
 /**
- * Returns an axis's bound for the highest value. It grows at once, and shrinks if it is more than four times too large.
+ * Returns an axis's bound for the highest value. The bound grows immediately, but shrinks only if it is over four times too large.
  * @param {number} highest
- * @param {number | undefined} present the axis's present bound
+ * @param {number | undefined} present the current bound of the axis
  * @param {boolean} [binary] see roundBound
  * @returns {number}
  */
@@ -59,8 +59,8 @@ export function valueTicks(bound, write) {
 }
 
 /**
- * Returns the ticks of a logarithmic axis: powers of ten, and twice and five times these if they are few.
- * @param {number} low the axis's lowest value, above 0
+ * Returns the ticks of a logarithmic axis: powers of ten, and also twice and five times each of them if there are only few.
+ * @param {number} low the lowest value of the axis, above 0
  * @param {number} high
  * @param {WriteValue} write
  * @returns {Ticks}
@@ -79,7 +79,7 @@ export function logTicks(low, high, write) {
  * Returns ticks at round local times between two moments (unix seconds).
  * @param {number} start
  * @param {number} end
- * @param {number} most steps between the moments
+ * @param {number} most the most steps between the moments
  * @returns {Ticks}
  */
 export function timeTicks(start, end, most) {

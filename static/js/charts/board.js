@@ -1,4 +1,4 @@
-// The charts of a page: one time axis and one crosshair for all, history by request, live points by WebSocket.
+// The charts of a page: one time axis and one crosshair for all charts, history by request, live points by WebSocket.
 
 import { $, $$, data, el } from "../core/dom.js";
 import { ago } from "../core/format.js";
@@ -17,27 +17,27 @@ import { SeriesStore, rowOf } from "./series.js";
 /**
  * The page's configuration (dashboard/overview/tags.py, charts_config).
  * @typedef {object} BoardConfig
- * @property {string} history its address
+ * @property {string} history the address of the history
  * @property {string} live the path of the WebSocket
- * @property {string} model "" for all
- * @property {string} server "" for the first
+ * @property {string} model the name of the model; "" for all models
+ * @property {string} server the name of the server; "" for the first server
  * @property {Range} range
  * @property {[string, string] | null} zoom two moments in unix seconds
- * @property {string} version EACH for lines of each version, a number for one of them, "" for all together
+ * @property {string} version EACH for a line for each version, a number for one version, "" for all versions together
  *
- * @typedef {"15m" | "1h" | "6h" | "24h" | "7d" | "30d"} Range that ends now
+ * @typedef {"15m" | "1h" | "6h" | "24h" | "7d" | "30d"} Range a span of time that ends now
  * @typedef {[number, number]} Span two moments in unix seconds
  *
  * @typedef {object} HistoryAnswer
- * @property {History | null} range null without a server
+ * @property {History | null} range the history of the range; null if there is no server
  * @property {Omit<Marker, "index">[]} markers
  * @property {Outage[]} outages
  * @property {Heatmap} [heatmap]
- * @property {number} now unix seconds, of the dashboard
+ * @property {number} now the time of the dashboard in unix seconds
  *
  * @typedef {object} BoardHandlers
  * @property {(message: Point) => Figures | undefined} pick returns the figures of a live point
- *   that belong to the page, of all versions together
+ *   that belong to the page, for all versions together
  * @property {(message: Point) => void} onPoint called with each live point
  */
 
@@ -74,15 +74,15 @@ export class Board {
   #heatmap;
   /** Seconds that the server's clock is ahead of the browser's. */
   #clockOffset = 0;
-  /** The newest request for history: the late answer of an older one is dropped. */
+  /** The newest request for history: a late answer to an older request is dropped. */
   #asked = Symbol("load");
-  /** The time of the last request for history in unix milliseconds (0 for none), and whether one was ever answered. */
+  /** The time of the last request for history in unix milliseconds (0 for none), and whether there was ever an answer. */
   #triedAt = 0;
   #loaded = false;
-  /** The time of the last request for markers and outages alone. */
+  /** The time of the last request for only markers and outages. */
   #marksAt = Date.now();
   #marksOld = false;
-  /** Whether a point came since the last drawing, and whether a person uses the crosshair. */
+  /** Whether a point arrived since the last drawing, and whether a person uses the crosshair. */
   #fresh = false;
   #reading = false;
 
@@ -122,7 +122,7 @@ export class Board {
   }
 
   /**
-   * The span of time that is shown.
+   * The shown span of time.
    * @returns {Span}
    */
   get window() {
@@ -181,7 +181,7 @@ export class Board {
     if (answer && asked === this.#asked) this.#mark(answer);
   }
 
-  /** Returns the address of the history of the present span. */
+  /** Returns the address of the history of the shown span. */
   #history() {
     const [start, end] = this.window.map(String);
     const { model, server } = this.config;
@@ -216,7 +216,7 @@ export class Board {
   }
 
   /**
-   * Returns a live point's figures of the shown version, or of all.
+   * Returns the figures of a live point for the shown version, or for all versions.
    * @param {Point} message
    */
   #figures(message) {
@@ -266,7 +266,7 @@ export class Board {
 
   // -- the page around the charts ------------------------------------------------------------------------------------
 
-  /** Writes the window that a person chose into the address, so that the back button returns to the previous one. */
+  /** Writes the chosen window into the address, so that the back button returns to the previous window. */
   #changed() {
     const url = new URL(location.href);
     url.searchParams.set("range", this.range);

@@ -6,17 +6,17 @@ import { count, latency, rate, share, size } from "../core/format.js";
  * @typedef {[name: string, colour: string, label: string, dash?: "dot"]} ShownSeries
  *
  * @typedef {object} ChartKind
- * @property {"lines" | "area" | "bars" | "stack" | "distribution"} kind the form of its drawing
- * @property {(value: number | null) => string} unit writes its values
+ * @property {"lines" | "area" | "bars" | "stack" | "distribution"} kind the form of the chart
+ * @property {(value: number | null) => string} unit writes a value with its unit
  * @property {ShownSeries[]} series
  * @property {string} empty the text of an empty chart
- * @property {boolean} [log] whether its axis is logarithmic if the values are far apart
+ * @property {boolean} [log] whether the axis is logarithmic if the values are far apart
  * @property {boolean} [gaps] whether a second without requests has no value, rather than 0
- * @property {boolean} [process] whether it shows the server's process, not its models
- * @property {boolean} [kept] whether it shows stored readings, without live points
+ * @property {boolean} [process] whether the chart shows the server's process, not its models
+ * @property {boolean} [kept] whether the chart shows stored readings, without live points
  * @property {boolean} [binary] whether its bounds are round in KiB, MiB and so on
- * @property {boolean} [zeros] whether it is drawn if every value is 0
- * @property {string[]} [seldom] series that are shown only with values above 0
+ * @property {boolean} [zeros] whether the chart is drawn even if every value is 0
+ * @property {string[]} [seldom] the series that are shown only if they have values above 0
  * @property {boolean} [unmarked] whether single points are never marked
  * @property {number} [steadyTop] the fixed bound of the axis
  */
@@ -140,12 +140,12 @@ export function ofVersion(series, version) {
   return `${series}@${version}`;
 }
 
-// The version of requests that found none ready (dashboard/metrics/feed.py): all of them are errors.
+// The version of requests that found no ready version (dashboard/metrics/feed.py): all of them are errors.
 const NO_VERSION = "0";
 
 /**
- * Returns a kind of chart with lines for each version, or unchanged if the chart cannot show versions apart.
- * @param {string} name of a kind
+ * Returns a kind of chart with lines for each version, or the unchanged kind if the chart cannot show versions separately.
+ * @param {string} name the name of a kind
  * @param {string[]} all versions
  * @returns {ChartKind}
  */

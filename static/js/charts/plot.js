@@ -1,4 +1,4 @@
-// One chart: a plotly.js plot in our colours and units, with a legend that shows the values at the crosshair.
+// One chart: a plotly.js plot in Slipway's colours and units, with a legend that shows the values at the crosshair.
 
 import { el, icon, need, svg } from "../core/dom.js";
 import { duration } from "../core/format.js";
@@ -13,18 +13,18 @@ import { drawingOf } from "./traces.js";
  * @typedef {object} PlotHandlers
  * @property {(from: number, to: number) => void} onZoom called with two moments in unix seconds
  * @property {() => void} onZoomOut
- * @property {(at: number | null) => void} onPointer called with the moment under the pointer; null when the pointer leaves
+ * @property {(at: number | null) => void} onPointer called with the time under the pointer; null when the pointer leaves
  * @property {(index: number) => void} onMarker called with the index of the chosen marker
  */
 
 const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false };
-const LOG_SPREAD = 20; // the ratio of values from which an axis is logarithmic
+const LOG_SPREAD = 20; // the ratio of the largest to the smallest value that makes an axis logarithmic
 const NARROW = 480; // pixels
-const SIGNED = new Set(["latency", "throughput", "arms_latency", "arms_throughput"]); // charts with room for signs of markers
+const SIGNED = new Set(["latency", "throughput", "arms_latency", "arms_throughput"]); // charts with space for signs of markers
 const WORDS = 64; // pixels of "down 9.9 s"
 
 /**
- * Returns a custom property's colour as the browser computes it in the present theme.
+ * Returns the colour of a custom property in the current theme.
  * @param {string} name
  */
 function colour(name) {
@@ -53,7 +53,7 @@ export class Plot {
    */
   #view = null;
   /**
-   * The view to draw when the chart comes into sight; null while it is in sight.
+   * The view to draw when the chart becomes visible; null while it is visible.
    * @type {View | null}
    */
   #late = null;
@@ -63,13 +63,13 @@ export class Plot {
    */
   #bound;
   /**
-   * The moment of the crosshair; null without one.
+   * The time of the crosshair; null if there is no crosshair.
    * @type {number | null}
    */
   #hovering = null;
 
   /**
-   * @param {HTMLElement} figure names its kind in `data-chart`
+   * @param {HTMLElement} figure the element of the chart; its `data-chart` names the kind
    * @param {PlotHandlers} handlers
    */
   constructor(figure, handlers) {
@@ -88,7 +88,7 @@ export class Plot {
   }
 
   /**
-   * Draws a view, or keeps it for later while the chart is out of sight.
+   * Draws a view, or keeps the view for later while the chart is not visible.
    * @param {View} view
    */
   draw(view) {
@@ -106,15 +106,15 @@ export class Plot {
   }
 
   /**
-   * Gives each version its own lines, if the chart can show versions apart.
-   * @param {string[]} versions empty for all of them together
+   * Gives each version its own lines, if the chart can show versions separately.
+   * @param {string[]} versions the versions to show; empty for all versions together
    */
   showVersions(versions) {
     this.kind = versions.length ? kindByVersion(this.name, versions) : KINDS[this.name];
     this.#bound = undefined;
   }
 
-  /** Draws again in the colours of the present theme. */
+  /** Draws again in the colours of the current theme. */
   retheme() {
     if (this.#view) this.draw(this.#view);
   }
@@ -122,7 +122,7 @@ export class Plot {
   /**
    * Shows a sentence in place of the plot, with a button to try again.
    * @param {string} text
-   * @param {string} symbol an icon's name
+   * @param {string} symbol the name of an icon
    * @param {() => void} [retry]
    */
   note(text, symbol, retry) {
@@ -137,7 +137,7 @@ export class Plot {
   }
 
   /**
-   * Shows the crosshair at a moment, and the values there.
+   * Shows the crosshair at a time, and the values at that time.
    * @param {number | null} at unix seconds; null for no crosshair and the newest values
    */
   showValues(at) {
@@ -298,10 +298,10 @@ function outageBand({ start, end }) {
 }
 
 /**
- * Marks an outage with words, or with a sign if the band has no room for words.
+ * Marks an outage with words, or with a sign if the band has no space for words.
  * @param {Outage} outage
  * @param {View} view
- * @param {number} width of the chart in pixels
+ * @param {number} width the width of the chart in pixels
  */
 function outageSign({ start, end }, view, width) {
   const [from, to] = [Math.max(start, view.start), Math.min(end, view.end)];

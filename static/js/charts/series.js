@@ -6,7 +6,7 @@ import { MODEL_SERIES, PROCESS_SERIES, VERSION_SERIES, ofVersion } from "./kinds
  * @import { Point, Figures } from "../live/messages.js"
  *
  * @typedef {Record<string, number>} Batches batch size -> executions
- * @typedef {(number | null)[]} Values one for each time; null if nothing was measured
+ * @typedef {(number | null)[]} Values one value for each time; null if nothing was measured
  */
 
 /**
@@ -32,7 +32,7 @@ export class SeriesStore {
    * @param {number} step seconds between two times
    * @param {number[]} times unix seconds, rising
    * @param {Record<string, Values>} series
-   * @param {(Batches | null)[]} batches one for each time
+   * @param {(Batches | null)[]} batches one entry for each time
    */
   constructor(step, times, series, batches) {
     this.step = step;
@@ -48,7 +48,7 @@ export class SeriesStore {
   }
 
   /**
-   * Returns a store of a history, which has none of GPUs.
+   * Returns a store with a history, which has no values of GPUs.
    * @param {History} history
    */
   static of({ step, times, series, process, versions = {} }) {
@@ -60,12 +60,12 @@ export class SeriesStore {
     return new SeriesStore(step, [...times], { ...Object.fromEntries(copies), gpu: [], gpu_memory: [] }, [...batch]);
   }
 
-  /** The newest time; 0 without points. */
+  /** The newest time; 0 if there are no points. */
   get newest() {
     return this.times.at(-1) ?? 0;
   }
 
-  /** @param {Row} row later than all others */
+  /** @param {Row} row a row that is later than all others */
   append({ at, values, batch }) {
     this.times.push(at);
     for (const name of Object.keys(values)) this.series[name] ??= [];
@@ -89,7 +89,7 @@ export class SeriesStore {
   }
 
   /**
-   * Removes the unfinished steps at the end, which would look like a fall. Live points replace them.
+   * Removes the unfinished steps at the end, which would look like a decrease. Live points replace them.
    * @param {number} now unix seconds
    */
   dropUnfinished(now) {
@@ -125,7 +125,7 @@ export class SeriesStore {
 }
 
 /**
- * Puts a value at an index of a list, and null at missing ones before it.
+ * Puts a value at an index of a list, and null at all missing indexes before it.
  * @template T
  * @param {(T | null)[]} row
  * @param {number} index
@@ -139,8 +139,8 @@ function put(row, index, value) {
 /**
  * Returns a live point as a row.
  * @param {Point} message
- * @param {(Figures & Record<string, unknown>) | undefined} figures those that the page shows; undefined without requests
- * @param {string[]} [versions] those with series of their own
+ * @param {(Figures & Record<string, unknown>) | undefined} figures the shown figures; undefined if there were no requests
+ * @param {string[]} [versions] the versions with series of their own
  * @returns {Row}
  */
 export function rowOf({ at, process, versions: byVersion = {} }, figures, versions = []) {
@@ -168,7 +168,7 @@ const QUIET_AFTER_S = 5;
  * Returns the index of the newest time at which any of the rows has a value; -1 if that is too long ago.
  * @param {number[]} times unix seconds, rising
  * @param {Values[]} rows
- * @param {number} end of the shown span, unix seconds
+ * @param {number} end the end of the shown span in unix seconds
  */
 export function newestKnown(times, rows, end) {
   const index = times.findLastIndex((_, place) => rows.some((row) => row[place] !== null && row[place] !== undefined));
@@ -178,7 +178,7 @@ export function newestKnown(times, rows, end) {
 
 /**
  * Returns the index of the time that is nearest to a moment.
- * @param {number[]} times rising, at least one
+ * @param {number[]} times rising times, at least one
  * @param {number} moment
  */
 export function nearest(times, moment) {

@@ -1,4 +1,4 @@
-// Charts of stored readings, such as a rollout's, from their beginning to their end or to now, with markers of steps.
+// Charts of stored readings, such as those of a rollout, from their start to their end or to now, with markers of steps.
 
 import { $, $$ } from "../core/dom.js";
 import { messageOf, request } from "../core/request.js";
@@ -10,11 +10,11 @@ import { Plot } from "./plot.js";
  * The readings of a rollout (dashboard/rollouts/pages.py, rollout_chart).
  * @typedef {object} Readings
  * @property {number[]} times unix seconds
- * @property {Record<string, Record<string, Values>>} arms of each arm rps, errors, p50 and p99
+ * @property {Record<string, Record<string, Values>>} arms arm -> its series rps, errors, p50 and p99
  * @property {{ at: number, text: string, bad: boolean }[]} steps
- * @property {number | null} [until] unix seconds: now, while the rollout is under way
- * @property {string[]} servers those with readings
- * @property {string} server of these readings
+ * @property {number | null} [until] the current time in unix seconds, while the rollout is under way
+ * @property {string[]} servers the servers with readings
+ * @property {string} server the server of these readings
  */
 
 const SHORTEST_S = 20;
@@ -50,7 +50,7 @@ export class Timeline {
   #again = false;
   #server = "";
 
-  /** @param {HTMLElement} section hidden without readings */
+  /** @param {HTMLElement} section the section of the charts, which is hidden if there are no readings */
   constructor(section) {
     this.section = section;
     const handlers = {
@@ -71,7 +71,7 @@ export class Timeline {
 
   /**
    * Shows the readings at an address.
-   * @param {string} address "" for none
+   * @param {string} address the address of the readings; "" for no readings
    */
   follow(address) {
     this.section.hidden = !address;

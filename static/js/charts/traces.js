@@ -1,4 +1,4 @@
-// A view as plotly.js draws it: traces, and the values that the axis must hold.
+// Turns a view into a drawing for plotly.js: its traces, and the range of values for the axis.
 
 import { KINDS, shownSeries } from "./kinds.js";
 
@@ -11,18 +11,18 @@ import { KINDS, shownSeries } from "./kinds.js";
  * Numbers of requests by latency and time, as the dashboard counted them.
  * @typedef {object} Heatmap
  * @property {number[]} times unix seconds
- * @property {number[]} bounds_ms of the bands, the lowest first; one more than there are bands
- * @property {number[][]} counts for each band, requests at each time
+ * @property {number[]} bounds_ms the bounds of the bands, the lowest first; one more than there are bands
+ * @property {number[][]} counts the number of requests in each band, at each time
  */
 
 /**
  * A change of the server or of a model.
  * @typedef {object} Marker
  * @property {number} at unix seconds
- * @property {number} index among all markers of the page
+ * @property {number} index the index among all markers of the page
  * @property {string} kind
  * @property {string} text
- * @property {string} address of the page with its details
+ * @property {string} address the address of the page with its details
  * @property {boolean} bad
  *
  * @typedef {object} Outage a span in which the server did not answer and counted nothing
@@ -37,15 +37,15 @@ import { KINDS, shownSeries } from "./kinds.js";
  * @property {number} end unix seconds
  * @property {number[]} times unix seconds
  * @property {Record<string, Values>} series
- * @property {Batches} batches of the range
- * @property {Heatmap} [heatmap] for the latency of a long range
+ * @property {Batches} batches the batches of the range
+ * @property {Heatmap} [heatmap] the heatmap for the latency of a long range
  * @property {Marker[]} markers
  * @property {Outage[]} outages
  *
  * @typedef {object} Drawing
- * @property {object[]} traces of plotly.js; none for an empty chart
+ * @property {object[]} traces the traces for plotly.js; none for an empty chart
  * @property {number} top the highest value
- * @property {number} low the lowest positive value; 0 without one
+ * @property {number} low the lowest positive value; 0 if there is none
  *
  * @typedef {(name: string) => string} Paint custom property -> its colour, as `rgb(...)`
  */
@@ -54,10 +54,10 @@ const FEW_POINTS = 40;
 
 /**
  * Returns the drawing of a chart.
- * @param {string} name of its kind
+ * @param {string} name the name of its kind
  * @param {View} view
  * @param {Paint} paint
- * @param {ChartKind} [kind] by default that of the name
+ * @param {ChartKind} [kind] by default the kind with that name
  * @returns {Drawing}
  */
 export function drawingOf(name, view, paint, kind = KINDS[name]) {
@@ -161,7 +161,7 @@ function distribution(batches, paint) {
 }
 
 /**
- * Draws the logarithm of counts as colours, so that a band of few requests is visible beside one of many.
+ * Draws the logarithm of counts as colours, so that a band with few requests is visible next to a band with many.
  * @param {View} view
  * @param {Heatmap} heatmap
  * @param {Paint} paint

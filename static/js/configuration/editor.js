@@ -1,4 +1,4 @@
-// The configuration as form and as text. Each follows the other through the server, which knows the rules.
+// The configuration as a form and as text. After a change of one, the server, which knows the rules, updates the other.
 
 import { $, $$, data, el, need } from "../core/dom.js";
 import { messageOf, request } from "../core/request.js";
@@ -10,22 +10,22 @@ import { RESHAPE, differing, same, shown, shownReshape } from "./fields.js";
  * @typedef {object} Problem
  * @property {string} severity "error" or "warning"
  * @property {string} message
- * @property {number | null} line of the text, from 1
- * @property {string} field such as `inputs[0].dims`; "" for none
+ * @property {number | null} line the line of the text, from 1
+ * @property {string} field the path of the field, such as `inputs[0].dims`; "" for none
  */
 
 /**
  * The server's preview of a text (dashboard/configuration/editor.py, preview_response).
  * @typedef {object} Preview
  * @property {string} text
- * @property {Fields} fields none if the text cannot be parsed
+ * @property {Fields} fields the fields of the form; none if the text cannot be parsed
  * @property {Problem[]} problems
  * @property {boolean} valid
- * @property {string} effect_sentence the effect of applying it
- * @property {string} refused the right that this person lacks for it; "" for none
- * @property {string} diff to the applied configuration
- * @property {string[]} dropped_comments lines that applying it would lose
- * @property {string} [live] of an upload: HTML about the changes for others once it is live
+ * @property {string} effect_sentence the effect of applying the text
+ * @property {string} refused the permission that this person lacks to apply the text; "" for none
+ * @property {string} diff the difference to the applied configuration
+ * @property {string[]} dropped_comments the comments that would be lost by applying the text
+ * @property {string} [live] only for an upload: HTML about the changes for others after it is live
  *
  * @typedef {HTMLInputElement | HTMLSelectElement} Control
  */
@@ -37,7 +37,7 @@ export class ConfigurationEditor {
   /** @type {Problem[]} */
   #problems = [];
   /**
-   * The newest request to the server: the late answer of an older one is dropped.
+   * The newest request to the server: a late answer to an older request is dropped.
    * @type {symbol | null}
    */
   #asked = null;
@@ -53,7 +53,7 @@ export class ConfigurationEditor {
     this.gutter = need("#config-gutter", HTMLElement, root);
     /** The applied configuration; a page that shows a refused text again begins with that text instead. */
     this.original = /** @type {{ text: string, fields: Fields }} */ (data("config-original"));
-    this.original.text = this.original.text.replaceAll("\r\n", "\n"); // as in a text area
+    this.original.text = this.original.text.replaceAll("\r\n", "\n"); // the line ends of a text area
     /** The text that the form edits, and its fields. */
     this.base = this.text.value;
     this.baseFields = this.base === this.original.text ? this.original.fields : {};
@@ -167,7 +167,7 @@ export class ConfigurationEditor {
   }
 
   /**
-   * Adds or removes a row if a person pressed a button for that; returns whether they did.
+   * Adds or removes a row if a person pressed a button for rows. Returns whether it was such a button.
    * @param {Element} target
    */
   #editRows(target) {
@@ -211,7 +211,7 @@ export class ConfigurationEditor {
   }
 
   /**
-   * Indents a new line at Enter; Tab leaves the field, as everywhere.
+   * Indents a new line after Enter. Tab leaves the field, as in other fields.
    * @param {KeyboardEvent} event
    */
   #indent(event) {
@@ -236,12 +236,12 @@ export class ConfigurationEditor {
 
   // -- the server's answer -------------------------------------------------------------------------------------------
 
-  /** Asks the server to edit the text by the form's changed fields, so that the rest of the text stays unchanged. */
+  /** Asks the server to write the changed fields of the form into the text, so that the rest of the text stays unchanged. */
   async #previewForm() {
     const preview = await this.#ask({ base: this.base, fields: differing(this.#fields(), this.baseFields) });
     if (!preview) return;
     this.text.value = preview.text;
-    // While the form is invalid, it goes on editing the last valid text.
+    // While the form is invalid, its changes apply to the last valid text.
     if (preview.valid) [this.base, this.baseFields] = [preview.text, preview.fields];
     this.#show(preview);
   }
@@ -258,7 +258,7 @@ export class ConfigurationEditor {
   }
 
   /**
-   * Returns the server's answer; null if the request failed, or was overtaken by a newer one.
+   * Returns the server's answer; null if the request failed, or if there is a newer request.
    * @param {{ text: string } | { base: string, fields: Fields }} question
    * @returns {Promise<Preview | null>}
    */
@@ -301,7 +301,7 @@ export class ConfigurationEditor {
   }
 
   /**
-   * Shows the problem of a field beside it; for a list, a problem that belongs to none of its controls.
+   * Shows the problem of a field next to the field; for a list, only a problem that belongs to none of its controls.
    * @param {HTMLElement} part
    */
   #showFieldError(part) {
@@ -333,7 +333,7 @@ export class ConfigurationEditor {
   }
 
   /**
-   * Returns the control of a list's row that a problem is about; null if it is about the row or list as a whole.
+   * Returns the control, in a row of a list, that a problem is about; null if the problem is about the whole row or list.
    * @param {string} field
    */
   #controlOf(field) {
@@ -356,7 +356,7 @@ export class ConfigurationEditor {
 /**
  * Starts the editor of the page.
  * @param {(preview: Preview) => void} onPreview called after each answer of the server
- * @returns {ConfigurationEditor | null} null if the page has none, or has started it already
+ * @returns {ConfigurationEditor | null} null if the page has no editor, or has already started it
  */
 export function startEditor(onPreview) {
   const root = $("#config");
@@ -366,7 +366,7 @@ export function startEditor(onPreview) {
 }
 
 /**
- * Returns the indentation of a new line: that of the previous line, and two more spaces after an open bracket.
+ * Returns the indentation of a new line: the indentation of the previous line, and two more spaces after an open bracket.
  * @param {string} line the previous line up to the cursor
  */
 export function indentationAfter(line) {
@@ -384,7 +384,7 @@ export function placeOf(field) {
 }
 
 /**
- * Returns the verdict on a text: its number of errors or else of warnings, or "valid".
+ * Returns the verdict on a text: its number of errors, or else its number of warnings, or else "valid".
  * @param {Problem[]} problems
  */
 export function verdict(problems) {
@@ -395,7 +395,7 @@ export function verdict(problems) {
 
 /**
  * @param {HTMLElement} line
- * @param {Problem | undefined} problem none hides the line
+ * @param {Problem | undefined} problem undefined hides the line
  */
 function sayAt(line, problem) {
   line.hidden = !problem;
@@ -445,7 +445,7 @@ function rowValues(row) {
 }
 
 /**
- * Returns a function that calls `action` once it has not been called for a while.
+ * Returns a function that calls `action` after `wait` milliseconds without another call.
  * @param {number} wait milliseconds
  * @param {() => void} action
  */

@@ -1,6 +1,6 @@
 // The values of a configuration's form, and their comparison.
 
-export const RESHAPE = "reshape"; // of a tensor: the only list for which an empty one differs from none
+export const RESHAPE = "reshape"; // the only list that means something else if it is empty than if it is missing
 
 /**
  * A value from the server or from a control. Empty, missing and false values may be written in several ways.
@@ -19,7 +19,7 @@ export function shown(value) {
 }
 
 /**
- * Returns the text of a reshape in a control: "[ ]" for an empty one, "" for none.
+ * Returns the text of a reshape in a control: "[ ]" for an empty reshape, "" for a missing one.
  * @param {Plain} value
  * @returns {string}
  */
@@ -39,7 +39,7 @@ export function same(left, right) {
 }
 
 /**
- * Returns the fields that differ from others.
+ * Returns the fields whose values differ from those in `others`.
  * @param {Fields} fields
  * @param {Fields} others
  * @returns {Fields}
@@ -49,7 +49,7 @@ export function differing(fields, others) {
 }
 
 /**
- * Returns the one form of a value: a list of numbers as text, an object as sorted pairs.
+ * Returns the canonical form of a value: a list of numbers as text, an object as sorted pairs.
  * @param {Plain} value
  * @returns {Plain}
  */

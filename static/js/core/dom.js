@@ -1,4 +1,4 @@
-// Elements of the page: finds them, makes them, and shows errors beside them.
+// Elements of the page: finds them, creates them, and shows errors next to them.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -43,7 +43,7 @@ export function need(selector, kind, root = document) {
 }
 
 /**
- * Returns an icon of the page's icon file.
+ * Returns an icon from the page's icon file.
  * @param {string} name
  * @returns {SVGElement}
  */
@@ -86,7 +86,7 @@ export function el(tag, attributes = {}, ...children) {
 }
 
 /**
- * Returns the value of one of Django's `json_script` elements, or null if the page has none of that id.
+ * Returns the value of the `json_script` element of Django with this id, or null if the page has no such element.
  * The caller casts it to its type.
  * @param {string} id
  * @returns {unknown}
@@ -97,7 +97,7 @@ export function data(id) {
 }
 
 /**
- * Shows an error below a part of the page, until a person dismisses it or another one replaces it.
+ * Shows an error below a part of the page, until a person dismisses the error or another error replaces it.
  * @param {Element} part
  * @param {string} text "" removes the error
  */

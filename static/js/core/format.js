@@ -1,4 +1,4 @@
-// Numbers, sizes and times as the pages show them, by the rules of dashboard/templatetags/units.py.
+// Writes numbers, sizes and times for pages, by the rules of dashboard/templatetags/units.py.
 
 /** @typedef {number | null | undefined} Measured a number; null or undefined if nothing was measured */
 
@@ -117,7 +117,7 @@ export function duration(seconds) {
 }
 
 /**
- * Writes a moment as `just now`, `42 s ago` or `in 2 h`; after two months it is the date.
+ * Writes a moment as `just now`, `42 s ago` or `in 2 h`; after two months, as the date.
  * @param {number} moment unix milliseconds
  * @param {number} [now] unix milliseconds
  * @returns {string}

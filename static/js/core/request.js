@@ -1,4 +1,4 @@
-// Requests to the dashboard: JSON both ways, the CSRF token, and failures as sentences for people.
+// Requests to the dashboard: JSON in both directions, the CSRF token, and failures as sentences for people.
 
 /**
  * @typedef {object} RequestOptions
@@ -14,7 +14,7 @@ export class RequestError extends Error {
   /**
    * @param {string} message
    * @param {number} status the HTTP status; 0 if the dashboard did not answer
-   * @param {unknown} body the answer's JSON; null without any
+   * @param {unknown} body the answer's JSON; null if there is none
    */
   constructor(message, status, body) {
     super(message);
@@ -36,7 +36,7 @@ export function csrfToken() {
 /**
  * Returns the message of a failed answer, in one sentence.
  * @param {number} status
- * @param {unknown} body the answer's JSON; null without any
+ * @param {unknown} body the answer's JSON; null if there is none
  * @returns {string}
  */
 export function sentence(status, body) {

@@ -1,4 +1,4 @@
-// Numbers that follow the live feed wherever a page shows them, across refreshes of the regions around them.
+// Updates numbers of a page from the live feed, also after refreshes of the regions around them.
 
 import { $$ } from "../core/dom.js";
 import { count, latency, rate, share, size, threeDigits } from "../core/format.js";
@@ -6,7 +6,7 @@ import { count, latency, rate, share, size, threeDigits } from "../core/format.j
 /**
  * @import { Figures, Point, ProcessFigures } from "./messages.js"
  * @typedef {Pick<Figures, "rps" | "errors" | "pending" | "p50" | "p99">} ShownFigures
- * @typedef {{ [name: string]: string | null | undefined }} Texts name -> text to show; null keeps the present text
+ * @typedef {{ [name: string]: string | null | undefined }} Texts name -> text to show; null keeps the shown text
  */
 
 const WINDOW = 5;
@@ -14,13 +14,13 @@ const NOTHING = "–";
 /** @type {ShownFigures} */
 const IDLE = { rps: 0, errors: 0, pending: 0, p50: null, p99: null };
 /**
- * Model name, or "" for all of them -> the figures of its last seconds, the newest last.
+ * Model name, or "" for all models -> the figures of the last seconds, the newest last.
  * @type {Map<string, ShownFigures[]>}
  */
 const recent = new Map();
 
 /**
- * Keeps one second of a model ("" = all of them).
+ * Keeps one second of a model ("" means all models).
  * @param {string} name
  * @param {ShownFigures | undefined} figures undefined if the model had no requests
  */
@@ -32,7 +32,7 @@ export function remember(name, figures) {
 }
 
 /**
- * Keeps one second of every known model, and of all together.
+ * Keeps one second of every known model, and of all models together.
  * @param {Point} message
  */
 export function rememberModels(message) {
@@ -42,7 +42,7 @@ export function rememberModels(message) {
 }
 
 /**
- * Returns the texts of a model ("" = all of them): rates are means of the last seconds, times are the newest ones. Without
+ * Returns the texts of a model ("" means all models): rates are means of the last seconds, times are the newest values. Without
  * requests in these seconds there are neither times nor a share of errors.
  * @param {string} name
  * @returns {Texts | null} null before the first point
@@ -52,7 +52,7 @@ export function texts(name) {
   if (!rows) return null;
   const [rps, errors] = [mean(rows, "rps"), mean(rows, "errors")];
   const [p50, p99] = [newest(rows, "p50"), newest(rows, "p99")];
-  const unmeasured = rows.length < WINDOW ? null : NOTHING; // the page's first text stays until the window is full
+  const unmeasured = rows.length < WINDOW ? null : NOTHING; // the first text of the page stays until the window is full
   return {
     rps: rate(rps),
     p50: p50 === null ? unmeasured : latency(p50),
@@ -79,7 +79,7 @@ function newest(rows, key) {
 }
 
 /**
- * Returns the texts of memory, by "model/version", and by "model" for all its versions together.
+ * Returns the texts of memory: by "model/version" for each version, and by "model" for all versions of a model together.
  * @param {Record<string, number> | undefined} memory "model/version" -> bytes
  * @param {string[]} [floors] the keys whose bytes are a lower bound
  * @returns {Texts} a dash for a version that is not loaded
@@ -110,7 +110,7 @@ export function processTexts({ rss, cpu, threads, gpus }) {
 /**
  * Writes texts into elements; a data attribute of each element names its text.
  * @param {HTMLElement[]} elements
- * @param {string} attribute as in `dataset`
+ * @param {string} attribute the name of the data attribute, as in `dataset`
  * @param {Texts | null} values
  */
 export function write(elements, attribute, values) {
@@ -122,7 +122,7 @@ export function write(elements, attribute, values) {
 }
 
 /**
- * Writes the memory of models and versions wherever the page shows it.
+ * Writes the memory of models and versions at every place where the page shows it.
  * @param {Texts | null} held
  */
 export function writeHeld(held) {

@@ -1,4 +1,4 @@
-// Follows a log in the page's element for it: the newest lines, all or only those of a level or with some words.
+// Follows a log in an element of the page: shows the newest lines, either all, or only lines of a level or with certain words.
 
 import { $, el, need } from "../core/dom.js";
 import { ReconnectingSocket } from "./socket.js";
@@ -11,7 +11,7 @@ const LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
 const LEVEL = new RegExp(`^\\S+(?: \\S+)? (${LEVELS.join("|")}) `);
 
 /**
- * Returns the level of each line. A line without a level, such as one of a traceback, has the level of the previous line.
+ * Returns the level of each line. A line without a level, such as a line of a traceback, has the level of the previous line.
  * @param {string[]} lines
  * @returns {string[]}
  */
@@ -21,9 +21,9 @@ export function levelsOf(lines) {
 }
 
 /**
- * Returns the lines of at least a level that hold all the words, each with its level.
+ * Returns the lines of at least the level `least` that contain all words, each with its level.
  * @param {string[]} lines
- * @param {string} least "" for every level
+ * @param {string} least the lowest level to show; "" for every level
  * @param {string} words
  * @returns {{ text: string, level: string }[]}
  */
@@ -48,7 +48,7 @@ export function followLog() {
   /** @type {string[]} */
   let lines = [];
 
-  /** Writes the chosen lines, and scrolls to the end while a person wants to follow. */
+  /** Writes the chosen lines, and scrolls to the end if the person has chosen to follow the log. */
   function show() {
     const chosen = chosenLines(lines, least.value, words.value);
     const parts = chosen.map(({ text, level }) => el("span", { class: `log-line ${level.toLowerCase()}` }, `${text}\n`));

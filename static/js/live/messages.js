@@ -4,7 +4,7 @@
  * One GPU; null for a value that the driver does not report.
  * @typedef {object} Gpu
  * @property {string} uuid
- * @property {number | null} utilization from 0 to 1
+ * @property {number | null} utilization a share from 0 to 1
  * @property {number | null} memory_used bytes
  * @property {number | null} memory_total bytes
  */
@@ -19,7 +19,7 @@
  */
 
 /**
- * One second of a model, or of all (dashboard's figures): rates per second, times in ms, null if nothing was measured.
+ * One second of a model, or of all models (dashboard's figures): rates per second, times in ms, null if nothing was measured.
  * @typedef {object} Figures
  * @property {number} rps requests of clients
  * @property {number} mirrored requests of shadows
@@ -36,10 +36,10 @@
  * @typedef {object} Point
  * @property {"point"} type
  * @property {string} server
- * @property {number} at unix seconds, of the server
- * @property {Record<string, Figures>} models those with requests, or the requested one
- * @property {Figures} [total] of all models; missing if one model was requested
- * @property {Record<string, Figures>} [versions] those of the requested model that had requests
+ * @property {number} at the time of the server in unix seconds
+ * @property {Record<string, Figures>} models the models with requests, or only the model that the page asked for
+ * @property {Figures} [total] the figures of all models; missing if the page asked for one model
+ * @property {Record<string, Figures>} [versions] the versions with requests of the model that the page asked for
  * @property {ProcessFigures} process
  * @property {Record<string, number>} memory "model/version" -> bytes
  * @property {string[]} [floors] the keys of `memory` whose bytes are a lower bound
@@ -49,17 +49,17 @@
  * Lines of a process's log, from /ws/servers/NAME/log/.
  * @typedef {object} LogLines
  * @property {"log"} type
- * @property {boolean} [reset] whether the lines replace all previous ones
+ * @property {boolean} [reset] whether the lines replace all previous lines
  * @property {string[]} lines
  */
 
 /**
- * The messages of /ws/changes/: first the mark of all tables, then changed tables and signs of life.
+ * The messages of /ws/changes/: first the mark of all tables, then the names of changed tables, and heartbeats.
  * @typedef {{ type: "mark", mark: string } | { type: "changed", mark: string, tables: string[] } | { type: "alive" }} ChangeMessage
  */
 
 /**
- * The feed is lost for now, or nothing is at this address.
+ * The feed is interrupted, or there is no feed at this address.
  * @typedef {{ type: "lost" | "error", message: string }} Trouble
  */
 

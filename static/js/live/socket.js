@@ -1,4 +1,4 @@
-// A WebSocket that reconnects by itself and reports the age of its newest message.
+// A WebSocket that reconnects automatically and reports the age of its newest message.
 
 import { $, need } from "../core/dom.js";
 
@@ -27,7 +27,7 @@ export function freshnessText(fresh, age) {
 }
 
 /**
- * Shows the freshness of the page's numbers in its note, and marks them while they are old.
+ * Shows the freshness of the page's numbers in a note, and marks the numbers while they are old.
  * @param {boolean} fresh
  * @param {number | null} age milliseconds since the newest message; null before the first
  */
@@ -44,8 +44,8 @@ export function showFreshness(fresh, age) {
  * @template Message
  * @typedef {object} SocketHandlers
  * @property {(message: Message) => void} onMessage called for each message except Trouble
- * @property {(fresh: boolean, age: number | null) => void} [onFresh] called with each message, and each second without one;
- *   the age of the newest message is in milliseconds, null before the first
+ * @property {(fresh: boolean, age: number | null) => void} [onFresh] called with each message, and each second without a
+ *   message; age: milliseconds since the newest message, null before the first message
  * @property {() => void} [onClose] called whenever the connection ends
  */
 
@@ -59,7 +59,7 @@ export class ReconnectingSocket {
   #closed = false;
 
   /**
-   * @param {string} path of the same host, with its query
+   * @param {string} path the path on the same host, with its query
    * @param {SocketHandlers<Message>} handlers
    */
   constructor(path, { onMessage, onFresh = () => {}, onClose = () => {} }) {
@@ -74,7 +74,7 @@ export class ReconnectingSocket {
     addEventListener("pagehide", () => this.close());
   }
 
-  /** Whether messages can come now. */
+  /** Whether the connection is open, so that messages can arrive. */
   get open() {
     return this.socket.readyState === WebSocket.OPEN;
   }

@@ -1,4 +1,4 @@
-// Imports archives of TorchServe: sends each as its own upload, then starts one job that imports all of them.
+// Imports archives of TorchServe: sends each archive as its own upload, then starts one job that imports all archives.
 
 import { complain, el, need } from "../core/dom.js";
 import { duration, size } from "../core/format.js";
@@ -18,7 +18,7 @@ const drop = need("#drop", HTMLElement);
 const input = need("#file-input", HTMLInputElement);
 
 /**
- * Separates archives from the properties that they ran with.
+ * Separates archives from the file of properties that they were served with.
  * @param {ChosenFile[]} chosen
  */
 function sorted(chosen) {
@@ -43,7 +43,7 @@ function refusal({ properties, archives, others }) {
 /**
  * Announces one archive, and sends it.
  * @param {ChosenFile} archive
- * @param {number} number its line in the list
+ * @param {number} number the line of the archive in the list
  * @returns {Promise<string>} the upload's id
  */
 async function send({ file }, number) {

@@ -1,4 +1,4 @@
-// A running job: the page refreshes itself; this module scrolls the log to its end, and reloads the page when the job has ended.
+// The page of a running job, which refreshes itself: scrolls the log to its end, and reloads the page when the job has ended.
 
 import { $, $$ } from "../core/dom.js";
 

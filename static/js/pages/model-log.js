@@ -1,4 +1,4 @@
-// The log of one model, which follows.
+// The log of one model: shows new lines as they arrive.
 
 import { followLog } from "../live/log.js";
 

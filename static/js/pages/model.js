@@ -8,7 +8,7 @@ const { model } = /** @type {import("../charts/board.js").BoardConfig} */ (data(
 /** @type {string | null | undefined} */
 let memory = null;
 
-/** Writes the figures, also over those of a refresh. */
+/** Writes the figures, also over the figures of a refreshed region. */
 function show() {
   write($$("[data-now]"), "now", { ...texts(model), memory });
 }

@@ -13,7 +13,7 @@ import { fromDrop } from "../uploads/files.js";
 /** @type {Texts | null} */
 let held = null;
 
-/** Writes the figures, also over those of a refresh. */
+/** Writes the figures, also over the figures of a refreshed region. */
 function show() {
   writeModels();
   writeHeld(held);
@@ -34,7 +34,7 @@ document.body.addEventListener("htmx:afterSwap", show);
 
 /**
  * Lets a file that is dropped anywhere on the page begin an upload.
- * @param {HTMLAnchorElement} target leads to the upload page
+ * @param {HTMLAnchorElement} target the link to the upload page
  */
 function takeDrops(target) {
   const veil = need("#drop-veil", HTMLElement);
@@ -56,9 +56,9 @@ function takeDrops(target) {
 }
 
 /**
- * Shows the upload page in place of this one, because files cannot be handed to a new document.
+ * Shows the upload page in place of this one, because files cannot be passed to a new document.
  * @param {Promise<import("../uploads/files.js").ChosenFile[]>} dropped
- * @param {string} address of the upload page
+ * @param {string} address the address of the upload page
  */
 async function upload(dropped, address) {
   const files = await dropped;

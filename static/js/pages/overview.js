@@ -1,10 +1,10 @@
-// The overview: totals and busiest models follow the feed.
+// The overview: totals and busiest models follow the live feed.
 
 import { $$ } from "../core/dom.js";
 import { Board } from "../charts/board.js";
 import { rememberModels, texts, write, writeModels } from "../live/figures.js";
 
-/** Writes the figures, also over those of a refresh. */
+/** Writes the figures, also over the figures of a refreshed region. */
 function show() {
   write($$("[data-total]"), "total", texts(""));
   writeModels();

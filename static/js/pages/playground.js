@@ -1,4 +1,4 @@
-// The playground: inputs from the signature, a request through the dashboard to one version or two, the answer, the same request
+// The playground: inputs from the signature, a request through the dashboard to one or two versions, the answer, the same request
 // as code, and examples of requests.
 
 import { $, $$, data, el, icon, need, saveFile } from "../core/dom.js";
@@ -27,22 +27,22 @@ import { BINARY, TIMING, encode, kept, readable, unkept } from "../playground/wi
  * The page's configuration (dashboard/playground/pages.py).
  * @typedef {object} PlayData
  * @property {string} model
- * @property {string} state of the model
+ * @property {string} state the state of the model
  * @property {{ inputs: TensorSpec[], outputs: TensorSpec[] }} signature
- * @property {number} max_batch rows that one request may have; 0 if the model takes no batches
+ * @property {number} max_batch the most rows of one request; 0 if the model takes no batches
  * @property {boolean} own_signatures whether another version may have another signature
- * @property {{ infer: string, version: string, model: string, examples: string, golden_checks: string, traffic: string, class_names: string }} addresses of REST; VERSION in the second is replaced
- * @property {{ http: string, grpc: string, torchserve?: string }} server its addresses; "" for a protocol that it does not serve
+ * @property {{ infer: string, version: string, model: string, examples: string, golden_checks: string, traffic: string, class_names: string }} addresses the addresses of the REST API; VERSION in the second is replaced
+ * @property {{ http: string, grpc: string, torchserve?: string }} server the addresses of the server; "" for a protocol that it does not serve
  * @property {boolean} handler whether a handler of TorchServe answers
  * @property {Record<string, string>} archive_versions TorchServe's own version of each version that is an archive
  * @property {string} log the page of the model's log
- * @property {boolean} token whether the server requires one
+ * @property {boolean} token whether the server requires a token
  * @property {Record<string, string[]>} labels output -> names of its classes
  * @property {boolean} decoupled
  * @property {boolean} sequence whether the model keeps state between requests
  */
 
-const SNIPPET_MS = 120; // after the last change
+const SNIPPET_MS = 120; // the wait after the last change, before the code is written again
 
 /**
  * Runs the playground of a model.
@@ -66,9 +66,9 @@ function start(play) {
   }
 
   /**
-   * Returns the tensors of the inputs; null if one of them is wrong.
+   * Returns the tensors of the inputs; null if an input is wrong.
    * @param {boolean} loud whether to show the error at the wrong input
-   * @param {boolean} whole whether elements are needed that code can make by itself
+   * @param {boolean} whole whether to include elements that code could generate
    */
   async function gather(loud, whole) {
     /** @type {Tensor[]} */
@@ -88,7 +88,7 @@ function start(play) {
   }
 
   /**
-   * Returns the parameters of the request's sequence, for a model that keeps state between requests; {} for any other.
+   * Returns the parameters of the request's sequence, for a model that keeps state between requests; {} for any other model.
    * @returns {Parameters}
    */
   function sequence() {
@@ -109,14 +109,14 @@ function start(play) {
     return inputs.reduce((found, input) => ({ ...found, ...(input instanceof HandlerInput ? input.parameters() : {}) }), sequence());
   }
 
-  /** @param {Parameters} parameters of an example */
+  /** @param {Parameters} parameters the parameters of an example */
   function putSequence({ sequence_id: id, sequence_start: begins, sequence_end: ends }) {
     need("#sequence-id", HTMLInputElement).value = String(id ?? "");
     need("#sequence-start", HTMLInputElement).checked = Boolean(begins);
     need("#sequence-end", HTMLInputElement).checked = Boolean(ends);
   }
 
-  /** Returns the versions to send to: one, or two to compare. */
+  /** Returns the versions that get the request: one version, or two to compare. */
   function targets() {
     return other.value === "none" ? [versions.value] : [versions.value, other.value];
   }
@@ -150,7 +150,7 @@ function start(play) {
     const encoded = encode(rows, { [TIMING]: true, [BINARY]: true, ...parameters() });
     busy = true;
     const button = need("#play-send", HTMLButtonElement);
-    button.setAttribute("aria-disabled", "true"); // a disabled one would lose the focus
+    button.setAttribute("aria-disabled", "true"); // a disabled button would lose the focus
     need("#sent", HTMLElement).textContent = sentText(targets().map(addressOf), encoded);
     try {
       /** @type {Asked[]} */
@@ -208,7 +208,7 @@ function start(play) {
   }
 
   /**
-   * Sends a request when the model is no longer being loaded, and again if the server answers that it is.
+   * Sends a request after the model has been loaded, and again if the server answers that the model is being loaded.
    * @param {string} version
    * @param {EncodedRequest} encoded
    */
@@ -223,7 +223,7 @@ function start(play) {
     return ask(addressOf(version), version, encoded);
   }
 
-  /** Waits while the model is being loaded, and shows that; returns its state afterwards. */
+  /** Waits while the model is being loaded, and shows this state. Returns the state after that. */
   async function waitForModel() {
     const waiting = `waiting until ${play.model} is ready; the request is sent then`;
     const summary = await waitUntilLoaded(play.addresses.model, () => status(waiting));
@@ -320,7 +320,7 @@ function start(play) {
     dialog.showModal();
   }
 
-  /** Writes the chosen versions into the address, so that it can be shared and returned to. */
+  /** Writes the chosen versions into the address, so that a person can share the address and return to it. */
   function keepAddress() {
     const url = new URL(location.href);
     for (const name of ["version", "versions"]) url.searchParams.delete(name);
@@ -340,7 +340,7 @@ function start(play) {
     need("#play-sequence", HTMLElement).addEventListener("input", showSnippet);
   }
   showSnippet();
-  // The head refreshes itself, and the note about the state follows it.
+  // The head of the page refreshes itself, and the note about the state follows.
   document.body.addEventListener("htmx:afterSettle", () => {
     const state = $("#model-head .state")?.dataset.state;
     if (state) showState(state);

@@ -1,10 +1,10 @@
-// Both arms of a rollout over time, with its steps, and the time left in the present step.
+// Both arms of a rollout over time, with its steps, and the time that is left in the current step.
 
 import { $, $$ } from "../core/dom.js";
 import { Timeline } from "../charts/timeline.js";
 import { duration } from "../core/format.js";
 
-/** Writes the time left until the moments that the page names. */
+/** Writes the time that is left until each moment that the page names. */
 function countDown() {
   for (const element of $$("[data-until]")) {
     const left = Math.max(0, (Date.parse(element.dataset.until ?? "") - Date.now()) / 1000);

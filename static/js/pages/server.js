@@ -1,4 +1,4 @@
-// One server: memory, CPU and GPU, and the log that follows.
+// The page of one server: memory, CPU and GPU, and the log with new lines as they arrive.
 
 import { $$ } from "../core/dom.js";
 import { Board } from "../charts/board.js";
@@ -14,7 +14,7 @@ let newest = null;
 /** @type {Texts | null} */
 let held = null;
 
-/** Writes the figures, also over those of a refresh. */
+/** Writes the figures, also over the figures of a refreshed region. */
 function show() {
   write($$("[data-process]"), "process", newest);
   writeHeld(held);

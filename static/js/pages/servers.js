@@ -1,4 +1,4 @@
-// The list of servers: shows the resources of each process now.
+// The list of servers: shows the current resources of each process.
 
 import { $$ } from "../core/dom.js";
 import { ReconnectingSocket, showFreshness } from "../live/socket.js";
@@ -15,7 +15,7 @@ import { processTexts, write } from "../live/figures.js";
  */
 const newest = new Map();
 
-/** Writes the figures, also over those of a refresh. */
+/** Writes the figures, also over the figures of a refreshed region. */
 function show() {
   for (const [name, values] of newest) write($$(`[data-server="${CSS.escape(name)}"] [data-process]`), "process", values);
 }

@@ -1,4 +1,4 @@
-// The upload flow: choosing, sending with progress, resuming after an interruption; then the page's further steps.
+// The upload flow: choosing files, sending them with progress, resuming after an interruption; then the further steps of the page.
 
 import { $, $$, complain, data, el, icon, need } from "../core/dom.js";
 import { duration, size } from "../core/format.js";
@@ -31,7 +31,7 @@ const COMPLETE_TRIES = 60;
 
 /** @type {Transfer | null} */
 let transfer = null;
-/** The last HTML about changes for others once the upload is live. */
+/** The last HTML about the changes for others after the upload is live. */
 let shownLive = "";
 /** The path that this document shows. */
 let here = location.pathname;
@@ -95,7 +95,7 @@ async function send(address, rows, id) {
 }
 
 /**
- * Tells the dashboard that every byte was sent, and retries while the connection is lost; a second request does no harm.
+ * Reports to the dashboard that every byte was sent, and retries while the connection is lost. A second report does no harm.
  * @param {string} address
  */
 async function complete(address) {
@@ -113,7 +113,7 @@ async function complete(address) {
 }
 
 /**
- * Shows an error beside the name; "" for none.
+ * Shows an error next to the name; "" removes the error.
  * @param {string} text
  */
 function nameError(text) {
@@ -125,7 +125,7 @@ function nameError(text) {
   else field.removeAttribute("aria-invalid");
 }
 
-/** Returns the address at which uploads are made. */
+/** Returns the address that creates uploads. */
 function uploadsAddress() {
   return need("#upload-files", HTMLElement).dataset.create ?? "";
 }
@@ -134,7 +134,7 @@ function uploadsAddress() {
 let pending = [];
 
 /**
- * Begins an upload of the chosen files, unless they cannot be published or their name needs a question.
+ * Begins an upload of the chosen files, unless they cannot be published or the page must first ask about their name.
  * @param {ChosenFile[]} chosen
  * @param {{ asVersion?: boolean }} [answer] asVersion: whether a person said that they are a new version of an existing model
  */
@@ -153,7 +153,7 @@ export async function begin(chosen, { asVersion = false } = {}) {
   showExisting("");
   const judgement = await judge(files, /** @type {FormatTable} */ (data("format-table")));
   showJudgement(judgement);
-  if (judgement?.kind && unnamed) field.value = ""; // another file will propose its own name
+  if (judgement?.kind && unnamed) field.value = ""; // the next file will propose its own name
   if (judgement) return;
   const known = field.readOnly || asVersion;
   if (!known && (await asksOfExisting(field.value.trim()))) return;
@@ -163,7 +163,7 @@ export async function begin(chosen, { asVersion = false } = {}) {
 /**
  * Announces the files to the dashboard, and sends them.
  * @param {ChosenFile[]} files
- * @param {HTMLInputElement} field with the model's name
+ * @param {HTMLInputElement} field the field with the model's name
  * @param {boolean} newModel whether no model has that name
  */
 async function announce(files, field, newModel) {
@@ -187,7 +187,7 @@ async function announce(files, field, newModel) {
 }
 
 /**
- * Returns files as the dashboard wants them announced.
+ * Returns the announcement of files for the dashboard.
  * @param {ChosenFile[]} files
  */
 function announced(files) {
@@ -195,8 +195,8 @@ function announced(files) {
 }
 
 /**
- * Shows why the chosen files cannot be published; if only weights are missing, with a button that adds them.
- * @param {Judgement | null} judgement null for nothing
+ * Shows why the chosen files cannot be published. If only weights are missing, a button can add them.
+ * @param {Judgement | null} judgement null removes the text
  */
 function showJudgement(judgement) {
   const box = need("#judgement", HTMLElement);
@@ -240,7 +240,7 @@ function chooseMissing(missing) {
 }
 
 /**
- * Shows the question about a model's name; "" for none.
+ * Shows the question about a model's name; "" removes the question.
  * @param {string} html
  */
 function showExisting(html) {
@@ -259,7 +259,7 @@ function elementsOf(html) {
 }
 
 /**
- * Asks whether the files are a new version of the model of that name; returns false if there is no such model.
+ * Asks whether the files are a new version of the model with that name. Returns false if there is no such model.
  * @param {string} name
  */
 async function asksOfExisting(name) {
@@ -272,7 +272,7 @@ async function asksOfExisting(name) {
 }
 
 /**
- * Takes the answer to that question: a new version, the proposed name, or another name.
+ * Handles the answer to the question about the name: a new version, the proposed name, or another name.
  * @param {Event} event
  */
 function answerExisting(event) {
@@ -292,7 +292,7 @@ function answerExisting(event) {
 }
 
 /**
- * Resumes an upload when the same files are chosen again; each continues at the offset that the server has.
+ * Resumes an upload when the same files are chosen again. Each file continues at the number of bytes that the server has.
  * @param {UploadData} known
  * @param {ChosenFile[]} chosen
  */
@@ -309,8 +309,8 @@ async function goOn(known, chosen) {
 }
 
 /**
- * Shows whether this person may publish with the present text, or else the missing right and its reason; whether the text fits
- * the file; and the changes for others once it is live.
+ * Shows whether this person may publish with the current text, or else the missing permission and the reason for it. Also shows
+ * whether the text fits the file, and the changes for others after the upload is live.
  * @param {Preview} preview
  */
 function showRefusal({ refused, valid, live }) {
@@ -320,7 +320,7 @@ function showRefusal({ refused, valid, live }) {
   for (const note of $$("[data-fits]")) note.hidden = (note.dataset.fits === "yes") !== valid;
   const box = $("#refusal");
   if (!box) return;
-  // A missing right comes first, as in publishing itself: without the right, fixing errors does not help.
+  // A missing permission is shown first, as in publishing itself, because correcting errors would not help without it.
   const reason = refused || (valid ? "" : "The configuration has errors: fix them before you publish.");
   box.hidden = !reason;
   need("p", HTMLElement, box).textContent = reason;
@@ -361,7 +361,7 @@ function takeFiles(section) {
   });
 }
 
-/** Starts the page's present step: the editor, or the request for missing files. */
+/** Starts the current step of the page: the editor, or the request for missing files. */
 function startStep() {
   const editor = startEditor(showRefusal);
   const proposed = $("[data-use]");
@@ -396,8 +396,8 @@ function takeMissing(box) {
   });
 }
 
-// A file that was dropped on the list of models has put this page into the list's document, so that going back only changes the
-// address and needs a reload.
+// After a drop on the list of models, this page is shown in the document of that list. Then the back button changes only the
+// address, so that a reload is necessary.
 addEventListener("popstate", () => location.pathname !== here && location.reload());
 const section = $("#upload-files");
 startStep();

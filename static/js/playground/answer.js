@@ -1,4 +1,4 @@
-// An answer for people: its time, the best classes as bars, other tensors as tables.
+// The view of an answer for people: its time, the best classes as bars, other tensors as tables.
 
 import { el, icon, svg } from "../core/dom.js";
 import { latency, share } from "../core/format.js";
@@ -15,7 +15,7 @@ import { bestClasses, elementRows, elementText, outputKind } from "./scores.js";
  * @typedef {object} Timing
  * @property {number} [slipway_queue_us]
  * @property {number} [slipway_compute_us]
- * @property {string} [slipway_steps] of an ensemble: a JSON list of StepTiming
+ * @property {string} [slipway_steps] only for an ensemble: a JSON list of StepTiming
  *
  * @typedef {{ model: string, slipway_queue_us: number, slipway_compute_us: number }} StepTiming
  */
@@ -27,10 +27,10 @@ const ROWS_MOST = 50;
 /**
  * Returns the view of an answer.
  * @param {Answer} answer
- * @param {number} took milliseconds from the browser and back
+ * @param {number} took milliseconds from sending the request until the answer, in the browser
  * @param {(output: string) => string[] | undefined} labels the names of an output's classes
  * @param {(output: string) => void} [name] asks a person for these names
- * @param {boolean} [handler] whether a handler of TorchServe's answered
+ * @param {boolean} [handler] whether a TorchServe handler answered
  * @returns {HTMLElement[]}
  */
 export function answerView(answer, took, labels, name, handler = false) {
@@ -92,7 +92,7 @@ function timeSplit({ slipway_queue_us: queueUs, slipway_compute_us: computeUs, s
 }
 
 /**
- * Returns a table of an ensemble's steps; null without steps.
+ * Returns a table of an ensemble's steps; null if there are no steps.
  * @param {string} [text]
  */
 function stepTimes(text = "[]") {
@@ -172,7 +172,8 @@ function outputView(output, labels, name) {
 }
 
 /**
- * Returns the best classes of the only row as bars. Bars of shares show their full length; others begin at the lowest shown score.
+ * Returns the best classes of the only row as bars. The bar of a share ends at 1. All other bars end at the highest score, and
+ * begin at 0, or at the lowest shown score if that is negative.
  * @param {Output} output
  * @param {string[] | undefined} labels
  * @param {boolean} shares
@@ -241,7 +242,7 @@ function table(output, labels) {
 }
 
 /**
- * Returns the picture in the only element of BYTES; null if it is none.
+ * Returns the picture in the only element of BYTES; null if that element is no picture.
  * @param {Output} output
  */
 function pictureOf({ name, data }) {

@@ -7,13 +7,13 @@ import { decode, unkept } from "./wire.js";
  * @import { Answer, EncodedRequest, Output } from "./wire.js"
  *
  * @typedef {object} Asked
- * @property {string} version of the request; "" for the server's choice
- * @property {number} took milliseconds from the browser and back
- * @property {number} status of HTTP; 0 without an answer
+ * @property {string} version the version in the request; "" for the server's choice
+ * @property {number} took milliseconds from sending the request until the answer, in the browser
+ * @property {number} status the HTTP status; 0 without an answer
  * @property {Answer | null} answer null if the server refused the request
- * @property {string} refusal a sentence; "" with an answer
+ * @property {string} refusal the reason as a sentence; "" if there is an answer
  *
- * @typedef {{ name: string, state: string, reason: string, desired_state: string }} ModelSummary of REST
+ * @typedef {{ name: string, state: string, reason: string, desired_state: string }} ModelSummary a model in the REST API
  */
 
 const POLL_MS = 1000;
@@ -49,7 +49,7 @@ export async function ask(address, version, { content, headers }) {
  * @param {object} json the request in the form of an example
  * @param {AbortSignal} signal cancels the request
  * @param {(part: Asked) => void} onResponse
- * @returns {Promise<Asked>} the end of the stream: it has no answer, and a refusal if the request failed
+ * @returns {Promise<Asked>} the result at the end of the stream: it has no answer, and a refusal if the request failed
  */
 export async function askStream(address, version, json, signal, onResponse) {
   const headers = { Accept: "application/x-ndjson", "Content-Type": "application/json", "X-CSRFToken": csrfToken() };
@@ -92,9 +92,9 @@ async function* linesOf(body) {
 }
 
 /**
- * Waits while a model is being loaded; returns its summary afterwards, or null if it cannot be read.
- * @param {string} address of the model's summary
- * @param {(summary: ModelSummary) => void} [onWait] called with each summary meanwhile
+ * Waits while a model is being loaded. Returns its summary after that, or null if the summary cannot be read.
+ * @param {string} address the address of the model's summary
+ * @param {(summary: ModelSummary) => void} [onWait] called with each summary during the wait
  * @returns {Promise<ModelSummary | null>}
  */
 export async function waitUntilLoaded(address, onWait) {
@@ -107,7 +107,7 @@ export async function waitUntilLoaded(address, onWait) {
 }
 
 /**
- * Returns the JSON of a text; null if it is none.
+ * Returns the value of a JSON text; null if the text is not JSON.
  * @param {string} text
  * @returns {unknown}
  */

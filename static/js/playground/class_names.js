@@ -1,7 +1,7 @@
-// The names of an output's classes that a person gave and the browser keeps.
+// The names that a person gave to the classes of an output, which the browser keeps.
 
 /**
- * Returns the names that this browser keeps for an output's classes; undefined for none.
+ * Returns the names that this browser keeps for an output's classes; undefined if there are none.
  * @param {string} model
  * @param {string} output
  * @returns {string[] | undefined}
@@ -12,7 +12,7 @@ export function keptNames(model, output) {
 }
 
 /**
- * Keeps names in this browser, one for each line; an empty text removes them.
+ * Keeps the names in this browser, one name on each line. An empty text removes all names.
  * @param {string} model
  * @param {string} output
  * @param {string} text
@@ -31,7 +31,7 @@ function key(model, output) {
 }
 
 /**
- * Returns the result of using the browser's storage; undefined if a person's settings forbid that.
+ * Returns the result of `use`, which uses the browser's storage; undefined if a person's settings forbid that.
  * @template T
  * @param {() => T} use
  */

@@ -9,19 +9,19 @@ import { bestClasses, elementText } from "./scores.js";
  * @import { Asked } from "./asking.js"
  * @import { Output } from "./wire.js"
  *
- * @typedef {object} Difference of an output in two answers
+ * @typedef {object} Difference the difference of an output in two answers
  * @property {string} name
- * @property {string} other the reason why they cannot be compared; "" for none
+ * @property {string} other the reason why the two outputs cannot be compared; "" if they can
  * @property {number} differ the number of unequal elements
  * @property {number} total
- * @property {number | null} largest difference of two numbers; null without numbers
+ * @property {number | null} largest the largest difference of two numbers; null if there are no numbers
  * @property {number | null} relative the largest difference relative to the greater of the two numbers
  * @property {number | null} mean
- * @property {boolean | null} sameBest whether the highest element of every row has the same index; null without rows
+ * @property {boolean | null} sameBest whether the highest element of every row has the same index; null if there are no rows
  */
 
 /**
- * Returns the differences of two answers' outputs; outputs that only one answer has come last.
+ * Returns the differences between the outputs of two answers. Outputs that only one answer has come last.
  * @param {Output[]} ones
  * @param {Output[]} others
  * @returns {Difference[]}

@@ -4,17 +4,17 @@
 /**
  * One element of a tensor. BYTES that are not UTF-8 are a Uint8Array; integers that are too large for a number are a bigint.
  * @typedef {number | string | boolean | bigint | Uint8Array} Element
- * @typedef {ArrayLike<Element>} Elements of a tensor, flat, row by row
+ * @typedef {ArrayLike<Element>} Elements the elements of a tensor, flat, row by row
  */
 
-/** @type {Record<string, number>} bytes of an element; BYTES have no fixed number */
+/** @type {Record<string, number>} datatype -> bytes of an element; BYTES have no fixed number */
 const WIDTHS = {
   BOOL: 1, UINT8: 1, UINT16: 2, UINT32: 4, UINT64: 8, INT8: 1, INT16: 2, INT32: 4, INT64: 8, FP16: 2, BF16: 2, FP32: 4, FP64: 8,
 };
 const DECODER = new TextDecoder("utf-8", { fatal: true });
 
 /**
- * Returns the bytes of an element on the wire; 0 for BYTES, whose elements differ in length.
+ * Returns the number of bytes of an element on the wire; 0 for BYTES, whose elements differ in length.
  * @param {string} datatype
  */
 export function elementWidth(datatype) {
@@ -59,13 +59,13 @@ export function toBinary(datatype, elements) {
 }
 
 /**
- * Returns the elements of bytes on the wire.
+ * Returns the elements from bytes on the wire.
  * @param {string} datatype
  * @param {Uint8Array<ArrayBuffer>} bytes
  * @returns {Elements}
  */
 export function fromBinary(datatype, bytes) {
-  const { buffer } = bytes.slice(); // typed arrays begin at a multiple of their width
+  const { buffer } = bytes.slice(); // a copy, because typed arrays must begin at a multiple of their width
   switch (datatype) {
     case "BOOL": return Array.from(bytes, Boolean);
     case "UINT8": return new Uint8Array(buffer);
@@ -137,7 +137,7 @@ const FLOAT = new Float32Array(1);
 const BITS = new Uint32Array(FLOAT.buffer);
 
 /**
- * Returns the bits of the nearest BF16; of two equally near ones the even one.
+ * Returns the bits of the nearest BF16; of two equally near numbers, the even one.
  * @param {number} value
  */
 function brainBits(value) {
@@ -147,7 +147,7 @@ function brainBits(value) {
 }
 
 /**
- * Returns the bits of the nearest FP16; of two equally near ones the even one (IEEE 754).
+ * Returns the bits of the nearest FP16; of two equally near numbers, the even one (IEEE 754).
  * @param {number} value
  */
 function halfBits(value) {
@@ -155,13 +155,13 @@ function halfBits(value) {
   const size = Math.abs(value);
   if (Number.isNaN(value)) return 0x7e00;
   if (size >= 65520) return sign | 0x7c00;
-  // Below 2^-14 all steps have the width of those at 2^-14: a subnormal counts them from 0.
+  // Below 2^-14, all steps have the same width as at 2^-14: the bits of a subnormal count these steps from 0.
   const exponent = Math.max(Math.floor(Math.log2(size || 1e-9)), -14);
   const steps = roundEven(size / 2 ** (exponent - 10));
   return sign | (steps + (exponent + 14) * 1024);
 }
 
-/** @param {number} bits of an FP16 */
+/** @param {number} bits the bits of an FP16 */
 function halfOf(bits) {
   const exponent = (bits >> 10) & 31;
   const fraction = bits & 1023;
@@ -169,7 +169,7 @@ function halfOf(bits) {
   return bits & 0x8000 ? -size : size;
 }
 
-/** @param {number} value from 0 */
+/** @param {number} value a number of at least 0 */
 function roundEven(value) {
   const below = Math.floor(value);
   const rest = value - below;

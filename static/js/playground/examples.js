@@ -9,19 +9,19 @@ import { readable } from "./wire.js";
  * @typedef {{ name: string, datatype: string, shape: number[], data?: import("./datatypes.js").Elements, base64?: string }} KeptTensor
  * @typedef {{ inputs: KeptTensor[], parameters?: import("./wire.js").Parameters }} KeptRequest
  *
- * @typedef {{ passed: boolean, version: string }} GoldenResult of REST; only the used fields
+ * @typedef {{ passed: boolean, version: string }} GoldenResult a result in the REST API; only the used fields
  *
  * @typedef {object} ExamplesOptions
- * @property {{ examples: string, golden_checks: string, traffic: string }} addresses of REST
- * @property {() => string} version the chosen one: a number or an alias, "" for the server's choice
- * @property {() => Promise<KeptRequest | null>} present returns the request in the inputs; null if an input is wrong and shows that
+ * @property {{ examples: string, golden_checks: string, traffic: string }} addresses the addresses of the REST API
+ * @property {() => string} version returns the chosen version: a number or an alias, "" for the server's choice
+ * @property {() => Promise<KeptRequest | null>} present returns the request in the inputs; null, and an error, if one is wrong
  * @property {(request: KeptRequest) => void} put shows a request in the inputs
  */
 
 /** Makes the card of examples work. */
 export class Examples {
   #loaded = ""; // the example in the inputs
-  #source = "playground"; // of the request in the inputs: a client's request keeps its source under every name
+  #source = "playground"; // the source of the request in the inputs: a client's request keeps its source under every name
 
   /** @param {ExamplesOptions} options */
   constructor(options) {
@@ -49,7 +49,7 @@ export class Examples {
   }
 
   /**
-   * Deletes an example after the confirmation: the shell asks for it and prevents the first submit.
+   * Deletes an example after a confirmation: the shell asks for the confirmation, and prevents the first submit.
    * @param {SubmitEvent} event
    */
   async #submitted(event) {
@@ -98,7 +98,7 @@ export class Examples {
   }
 
   /**
-   * Asks for a name, until `act` succeeds with it; shows errors at the field.
+   * Asks for a name until `act` succeeds with that name. Shows errors at the field.
    * @param {{ title: string, yes: string, name: string, hint: string }} texts
    * @param {(name: string) => Promise<string>} act returns a sentence about its success
    */
@@ -162,7 +162,7 @@ export class Examples {
   }
 
   /**
-   * Sends the example to the server, and shows the answer as the expected one.
+   * Sends the example to the server, and shows the answer as the expected answer.
    * @param {HTMLFormElement} form
    * @param {string} name
    */
@@ -261,7 +261,7 @@ export class Examples {
   }
 
   /**
-   * Performs an action, and shows its error in the card's own line.
+   * Performs an action, and shows its error in the line of the card.
    * @param {() => Promise<void>} act
    */
   async #do(act) {
@@ -287,14 +287,14 @@ export class Examples {
   /** @param {string} done a sentence about what was done */
   async #refresh(done) {
     this.#say(done);
-    // The region reloads by itself when its table changes, but a person should see their own change at once.
+    // The region reloads automatically when its table changes, but people should see their own changes immediately.
     const response = await fetch(this.place.getAttribute("hx-get") ?? "", { headers: { "HX-Request": "true" } });
     if (!response.ok) return;
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     const before = document.activeElement?.id;
     this.place.replaceChildren(...page.body.childNodes);
     if (document.activeElement !== document.body) return;
-    // The focus stays on its element, or moves to the button that keeps a request if that element is gone.
+    // The focus stays on its element. If that element is gone, the focus moves to the button that keeps a request.
     ((before && document.getElementById(before)) || $('[data-act="keep"]'))?.focus();
   }
 

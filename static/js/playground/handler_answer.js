@@ -1,5 +1,5 @@
-// The answer of a TorchServe handler by its type: JSON, a picture, a text, or a file; with the status, reason and headers that the
-// handler set.
+// The view of a TorchServe handler's answer, by its type: JSON, a picture, a text, or a file; with the status, reason and headers
+// that the handler set.
 
 import { el, icon, saveFile } from "../core/dom.js";
 import { size } from "../core/format.js";
@@ -46,9 +46,9 @@ export function pictureView(bytes, type, alt) {
 }
 
 /**
- * Returns the form in which an answer is shown, and its type if it is known.
+ * Returns the form in which an answer is shown, and the type of the answer if it is known.
  * @param {Element} element
- * @param {string} [given] the type that the handler gave it
+ * @param {string} [given] the type that the handler gave to the answer
  * @returns {{ kind: AnswerKind, type: string }}
  */
 export function answerKind(element, given = "") {
@@ -92,7 +92,7 @@ function head({ content_type: type, torchserve_status: status = 200, torchserve_
 /**
  * @param {Element} element
  * @param {HandlerParameters} parameters
- * @param {string} name of the file to save
+ * @param {string} name the name of the file to save
  */
 function one(element, parameters, name) {
   const { kind, type } = answerKind(element, parameters.content_type);
@@ -116,7 +116,7 @@ function shownAs(kind, element, bytes, type) {
 }
 
 /**
- * Returns the JSON of a text; undefined if it is none.
+ * Returns the value of a JSON text; undefined if the text is not JSON.
  * @param {string} text
  */
 function parsed(text) {

@@ -1,4 +1,4 @@
-// The input of a TorchServe handler: JSON, a text, a picture or any file, with the content type by which it is decoded.
+// The input of a TorchServe handler: JSON, a text, a picture or any file, with the content type for decoding.
 
 import { el } from "../core/dom.js";
 import { size } from "../core/format.js";
@@ -14,7 +14,7 @@ import { fixedShape } from "./tensors.js";
  *
  * @typedef {object} ChosenBytes
  * @property {Uint8Array<ArrayBuffer>} bytes
- * @property {string} name of the file; "" for bytes of an example
+ * @property {string} name the name of the file; "" for bytes of an example
  */
 
 /** The parameter of a request with the type of its only part (docs/torchserve.md). */
@@ -39,7 +39,7 @@ export function typeOfFile(name, fromBrowser) {
 /**
  * Returns the mode that shows an example's input.
  * @param {string} type
- * @param {boolean} bytes whether it is not a text
+ * @param {boolean} bytes whether the input is not a text
  * @returns {HandlerMode}
  */
 export function modeOf(type, bytes) {
@@ -53,16 +53,16 @@ export class HandlerInput {
   #mode = "json";
   /** @type {Partial<Record<HandlerMode, ChosenBytes>>} */
   #chosen = {};
-  /** @type {Partial<Record<HandlerMode, string>>} types that a person typed, or of chosen files */
+  /** @type {Partial<Record<HandlerMode, string>>} types that a person typed, and types of chosen files */
   #types = {};
 
   /**
-   * @param {TensorSpec} tensor of BYTES
-   * @param {() => void} onChange called whenever its value may have changed
+   * @param {TensorSpec} tensor a tensor of BYTES
+   * @param {() => void} onChange called whenever the value may have changed
    */
   constructor(tensor, onChange) {
     this.tensor = tensor;
-    // A change removes the error of the previous value. Reading does not, because the code of a request is made by itself.
+    // A change removes the error of the previous value. A read does not, because the page also reads to write the code.
     this.onChange = () => {
       this.fail("");
       onChange();
@@ -100,7 +100,7 @@ export class HandlerInput {
   }
 
   /**
-   * Shows an error beside the input; "" for none.
+   * Shows an error next to the input; "" removes the error.
    * @param {string} text
    */
   fail(text) {
@@ -127,7 +127,7 @@ export class HandlerInput {
 
   /**
    * Shows the input of an example.
-   * @param {number[]} _ its shape
+   * @param {number[]} _ the shape of the input
    * @param {Elements} data
    * @param {Parameters} [parameters]
    */

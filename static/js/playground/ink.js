@@ -1,4 +1,5 @@
-// Turns a drawing into a model's image, as the UCI digits were made; examples/models/digits_preprocess does the same to pictures.
+// Turns a drawing into an image for a model, in the way the UCI digits were made. examples/models/digits_preprocess does the same
+// with pictures.
 
 /**
  * @typedef {object} Box
@@ -16,7 +17,7 @@ const FINE = 4; // each block of the image is the mean of FINE x FINE points
  * block.
  * @param {Float32Array} ink `size` x `size` pixels, from 0 to 1
  * @param {number} size
- * @param {number} side of the image
+ * @param {number} side the side of the image in pixels
  * @returns {Float32Array} `side` x `side` numbers, of which the largest is 1; all 0 for an empty drawing
  */
 export function imageOfInk(ink, size, side) {
@@ -43,7 +44,7 @@ export function imageOfInk(ink, size, side) {
  * Returns the mean ink of every pixel that an area touches.
  * @param {Float32Array} ink
  * @param {number} size
- * @param {Box} area its numbers need not be whole
+ * @param {Box} area an area whose numbers need not be whole
  */
 function meanInk(ink, size, { x, y, width, height }) {
   const [right, bottom] = [Math.min(Math.ceil(x + width), size), Math.min(Math.ceil(y + height), size)];
@@ -58,7 +59,7 @@ function meanInk(ink, size, { x, y, width, height }) {
 }
 
 /**
- * Returns the bounding box of a drawing; null for an empty one.
+ * Returns the bounding box of a drawing; null for an empty drawing.
  * @param {Float32Array} ink
  * @param {number} size
  * @returns {Box | null}

@@ -1,4 +1,4 @@
-// One input of a model as a control: drawing, picture, table, numbers, text, file, generated, or JSON.
+// The control for one input of a model: a drawing, picture, table, numbers, text, file, generated elements, or JSON.
 
 import { el } from "../core/dom.js";
 import { size } from "../core/format.js";
@@ -20,8 +20,8 @@ import {
  */
 
 /**
- * A control for a tensor. `read` returns its value or throws an Error with a sentence. With `whole` false it may leave out the
- * elements of a value with an origin, because code does not need them. `put` shows a tensor, and returns whether it could.
+ * A control for a tensor. `read` returns its value or throws an Error with a sentence. If `whole` is false, `read` may leave out
+ * the elements of a value with an origin, because code can generate them. `put` shows a tensor if possible, and returns whether it did.
  * @typedef {object} Control
  * @property {HTMLElement} element
  * @property {(whole: boolean) => TensorValue | Promise<TensorValue>} read
@@ -38,7 +38,7 @@ const GREY = 128;
 
 export class TensorInput {
   /**
-   * The controls used so far: each keeps its value while another one is shown.
+   * The controls used so far: each keeps its value while another control is shown.
    * @type {Partial<Record<Mode, Control>>}
    */
   #controls = {};
@@ -58,13 +58,13 @@ export class TensorInput {
 
   /**
    * @param {TensorSpec} tensor
-   * @param {() => void} onChange called whenever its value may have changed
-   * @param {number} batchMost rows that one request may have; 0 for any number
+   * @param {() => void} onChange called whenever the value may have changed
+   * @param {number} batchMost the most rows of one request; 0 for any number
    */
   constructor(tensor, onChange, batchMost) {
     this.tensor = tensor;
     this.batchMost = batchMost;
-    // A change removes the error of the previous value. Reading does not, because the code of a request is made by itself.
+    // A change removes the error of the previous value. A read does not, because the page also reads to write the code.
     this.onChange = () => {
       this.fail("");
       onChange();
@@ -106,7 +106,7 @@ export class TensorInput {
   }
 
   /**
-   * Shows an error beside the input; "" for none.
+   * Shows an error next to the input; "" removes the error.
    * @param {string} text
    */
   fail(text) {
@@ -116,7 +116,7 @@ export class TensorInput {
 
   /**
    * Returns the value that a person gave; throws an Error with a sentence if it is wrong.
-   * @param {boolean} [whole] whether elements are needed that code can make by itself
+   * @param {boolean} [whole] whether to include elements that code could generate
    * @returns {Promise<TensorValue>}
    */
   async read(whole = true) {
@@ -127,7 +127,7 @@ export class TensorInput {
    * Shows a tensor in the first mode that can show it.
    * @param {number[]} shape
    * @param {Elements} data
-   * @param {Parameters} [_] of the example's request; unused
+   * @param {Parameters} [_] the parameters of the example's request; unused
    */
   put(shape, data, _) {
     for (const mode of this.modes) {
@@ -231,7 +231,7 @@ export class TensorInput {
 
   /**
    * @param {ImageBitmap | null} image
-   * @param {string | null} file its name
+   * @param {string | null} file the name of the file
    * @param {PixelScale} scale
    * @param {ImageLayout} layout
    * @param {boolean} whole
@@ -297,7 +297,7 @@ export class TensorInput {
   }
 
   /**
-   * Returns a control for a file whose bytes are the only element.
+   * Returns a control for a file whose bytes are the only element of the tensor.
    * @returns {Control}
    */
   #bytesFile() {
@@ -322,7 +322,7 @@ export class TensorInput {
   }
 
   /**
-   * Returns a control for a file of numbers: numpy's, rows, or JSON.
+   * Returns a control for a file of numbers: a .npy file, rows, or JSON.
    * @returns {Control}
    */
   #arrayFile() {
@@ -361,7 +361,7 @@ export class TensorInput {
   }
 
   /**
-   * Makes a field that chooses a file; an error of `take` is shown beside the input.
+   * Creates a field that chooses a file. An error of `take` is shown next to the input.
    * @param {string} accept
    * @param {(file: File) => Promise<void>} take
    */
@@ -385,7 +385,7 @@ export class TensorInput {
   }
 
   /**
-   * Returns a control for generated elements, which are made when they are sent.
+   * Returns a control for generated elements, which are generated when the request is sent.
    * @returns {Control}
    */
   #fill() {

@@ -2,14 +2,14 @@
 
 import { fromBinary } from "./datatypes.js";
 
-/** @type {Record<string, string>} numpy's name -> V2's */
+/** @type {Record<string, string>} datatype in numpy -> datatype in V2 */
 const DATATYPES = {
   "|b1": "BOOL", "|u1": "UINT8", "<u2": "UINT16", "<u4": "UINT32", "<u8": "UINT64", "|i1": "INT8", "<i2": "INT16", "<i4": "INT32",
   "<i8": "INT64", "<f2": "FP16", "<f4": "FP32", "<f8": "FP64",
 };
 
 /**
- * Reads a .npy file; throws an Error with a sentence if it cannot.
+ * Reads a .npy file. Throws an Error with a sentence if the file cannot be read.
  * @param {Uint8Array<ArrayBuffer>} bytes
  * @returns {{ shape: number[], data: import("./datatypes.js").Elements }}
  */

@@ -1,4 +1,4 @@
-// The origin of an input's elements, from which code can make them again without writing them out.
+// The origin of an input's elements. From the origin, code can generate the elements instead of listing them.
 
 /**
  * @typedef {import("./tensors.js").ImageLayout} ImageLayout
@@ -11,7 +11,7 @@
  *
  * @typedef {object} PictureOrigin
  * @property {"picture"} kind
- * @property {string | null} file null for a grey one
+ * @property {string | null} file the name of the file; null for a grey picture
  * @property {ImageLayout} layout
  * @property {PixelScale} scale
  *
@@ -30,7 +30,7 @@ import { elementCount } from "./tensors.js";
 export const BYTES_MOST = 48 << 20; // the largest tensor that a browser sends through the dashboard
 
 /**
- * Returns generated elements; throws an Error with a sentence if they are too many to send.
+ * Returns generated elements. Throws an Error with a sentence if there are too many to send.
  * @param {Filling} kind
  * @param {string} datatype any except BYTES
  * @param {number[]} shape

@@ -1,7 +1,7 @@
 // Reads rows of spreadsheets and files: separated by tabs, semicolons or commas, and quoted if necessary.
 
 /**
- * Returns the cells of each row. The separator is the first of these in the text: tab, semicolon, comma, else a blank.
+ * Returns the cells of each row. The separator is the first of these that the text contains: tab, semicolon, comma; or else blanks.
  * @param {string} text
  * @returns {string[][]}
  */
@@ -52,11 +52,11 @@ export function withoutHeader(rows) {
 }
 
 /**
- * Returns rows of a given width. A single column or a single row is folded into such rows if its cells fill them. Throws an Error
- * with a sentence if the rows have another width.
+ * Returns rows of a given width. A single column or a single row is divided into such rows if its cells fill them. Throws an
+ * Error with a sentence if the rows have another width.
  * @param {string[][]} rows
  * @param {number} width
- * @param {string} name of the tensor
+ * @param {string} name the name of the tensor
  * @returns {string[][]}
  */
 export function inWidth(rows, width, name) {

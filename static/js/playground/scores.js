@@ -1,4 +1,4 @@
-// The best view of an output: scores of classes, a ranking of many numbers, or a table of elements.
+// Chooses the best view of an output: scores of classes, a ranking of many numbers, or a table of elements.
 
 import { threeDigits } from "../core/format.js";
 import { elementCount } from "./tensors.js";
@@ -6,12 +6,12 @@ import { elementCount } from "./tensors.js";
 /**
  * @typedef {import("./datatypes.js").Element} Element
  * @typedef {import("./wire.js").Output} Output
- * @typedef {{ score: number, index: number }} Place of a class
+ * @typedef {{ score: number, index: number }} Place the place of a class in a ranking
  */
 
 const COLUMNS_MOST = 64;
 const ROWS_MOST = 50;
-const LONG = 20; // elements of a row from which a ranking is more useful than a table
+const LONG = 20; // for rows with at least this many elements, a ranking is more useful than a table
 const BATCH_MOST = 5_000_000; // the most elements that are ranked
 
 /**
@@ -60,8 +60,8 @@ function addsUp(data, begin, width) {
  * Returns the classes with the highest scores of a row, the highest first; NaN comes last.
  * @param {ArrayLike<Element>} scores
  * @param {number} most
- * @param {number} [begin] where the row begins
- * @param {number} [width] how many elements it has
+ * @param {number} [begin] the index at which the row begins
+ * @param {number} [width] the number of elements in the row
  * @returns {Place[]}
  */
 export function bestClasses(scores, most, begin = 0, width = scores.length) {

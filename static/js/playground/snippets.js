@@ -1,5 +1,5 @@
-// The same request as code that runs as pasted: curl, and tritonclient over HTTP and gRPC. The code makes or reads pictures, files
-// and generated numbers itself; other inputs that are too long to write out are in a file beside the code.
+// The request as code that runs as pasted: curl, and tritonclient over HTTP and gRPC. The code reads pictures and files and
+// generates numbers itself. Other inputs that are too long for the code are in a separate file.
 
 import { toBinary } from "./datatypes.js";
 import { base64, binaryOf, requestBody } from "./wire.js";
@@ -14,15 +14,15 @@ import { base64, binaryOf, requestBody } from "./wire.js";
  * @typedef {object} SnippetRequest
  * @property {string} model
  * @property {string} version a number or an alias; "" for the server's choice
- * @property {{ http: string, grpc: string, torchserve?: string }} server its addresses
- * @property {Record<string, string>} [archive_versions] the archive's own version of each version that is one
- * @property {boolean} [workflow] whether the model is a workflow of TorchServe's
+ * @property {{ http: string, grpc: string, torchserve?: string }} server the addresses of the server
+ * @property {Record<string, string>} [archive_versions] version -> TorchServe's own version, for versions that are archives
+ * @property {boolean} [workflow] whether the model is a TorchServe workflow
  * @property {boolean} token whether the server requires a token
  * @property {boolean} decoupled whether the model answers with a stream
  * @property {Tensor[]} inputs
- * @property {string[]} outputs their names
+ * @property {string[]} outputs the names of the outputs
  * @property {boolean} binary whether an output has no form in JSON, so that curl must ask for binary data
- * @property {Parameters} parameters such as the request's sequence
+ * @property {Parameters} parameters the parameters of the request, such as its sequence
  *
  * @typedef {object} DataFile
  * @property {string} name
@@ -35,10 +35,10 @@ const NUMPY = {
   INT16: "np.int16", INT32: "np.int32", INT64: "np.int64", FP16: "np.float16", FP32: "np.float32", FP64: "np.float64",
   BF16: "np.float32",
 };
-const RAW_FILE = "body.bin"; // with the unchanged body for a handler
+const RAW_FILE = "body.bin"; // the file with the unchanged body for a handler
 const LINE = 96;
-const WRITTEN_MOST = 4096; // elements that are written into the code
-const BYTES_MOST = 48 << 10; // of BYTES that are written into the code
+const WRITTEN_MOST = 4096; // the most elements that are written into the code
+const BYTES_MOST = 48 << 10; // the largest BYTES that are written into the code
 // Names that the code itself uses, and Python's keywords.
 const TAKEN = new Set(
   (
@@ -62,7 +62,7 @@ export function snippet(kind, request) {
 }
 
 /**
- * Returns the code's requirements besides the server, in words; "" for none.
+ * Returns the requirements of the code, apart from the server, in words; "" if there are none.
  * @param {SnippetKind} kind
  * @param {SnippetRequest} request
  */
@@ -92,7 +92,7 @@ export function dataFiles(kind, { inputs }) {
 }
 
 /**
- * Returns whether an input is too long for code that cannot make it itself.
+ * Returns whether an input is too long for the code, and the code cannot generate it.
  * @param {Tensor} input
  */
 function isLong({ data, origin, datatype }) {
@@ -114,14 +114,14 @@ function lengthOf(element) {
 
 // -- TorchServe ------------------------------------------------------------------------------------------------------------
 /**
- * Returns the request in the form of TorchServe's clients: the bytes themselves, with their type.
+ * Returns the request in the form of TorchServe's clients: the plain bytes, with their type.
  * @param {SnippetRequest} request
  */
 function predictions({ model, version, server, token, inputs, parameters, archive_versions: own = {}, decoupled, workflow }) {
   const [input] = inputs;
   const name = encodeURIComponent(model);
   const path = workflow ? `/wfpredict/${name}` : `/predictions/${name}${version ? `/${encodeURIComponent(own[version] ?? version)}` : ""}`;
-  // Without a type, curl sends the type of a form, and a workflow's first node gets its fields.
+  // Without a type, curl sends the type of a form, and the first node of a workflow gets the fields of that form.
   const sent = parameters.content_type || (workflow ? "application/octet-stream" : "");
   const type = sent ? ` \\\n  -H ${quote(`Content-Type: ${sent}`)}` : "";
   const header = token ? ` \\\n  -H "Authorization: Bearer $SLIPWAY_TOKEN"` : "";
@@ -131,7 +131,7 @@ function predictions({ model, version, server, token, inputs, parameters, archiv
 }
 
 /**
- * Returns whether a handler's input is too long for a command, or not a text.
+ * Returns whether a handler's input is too long for a command line, or is no text.
  * @param {Tensor} input
  */
 function liesInFile(input) {
@@ -165,7 +165,7 @@ function curl({ model, version, server, token, inputs, parameters: given, binary
 }
 
 /**
- * Returns the number of an input's bytes behind the JSON, and the command that writes them; null for none.
+ * Returns the number of an input's bytes after the JSON, and the command that writes these bytes; null if there are none.
  * @param {Tensor} input
  * @returns {{ size: number, command: (file: string) => string } | null}
  */
@@ -190,7 +190,7 @@ function behindJson(input) {
 }
 
 /**
- * Returns Python for the bytes of an array `x` on the wire. The bytes of a BF16 are the upper half of the float's.
+ * Returns Python for the bytes of an array `x` on the wire. The bytes of a BF16 are the upper half of the bytes of a float.
  * @param {string} datatype
  */
 function wireBytes(datatype) {
@@ -245,7 +245,7 @@ function address(kind, { server }) {
  * Returns the arguments of `infer`.
  * @param {"http" | "grpc"} kind
  * @param {SnippetRequest} request
- * @param {string[]} names of the inputs' variables
+ * @param {string[]} names the names of the variables of the inputs
  */
 function callArguments(kind, { model, version, token, decoupled, parameters }, names) {
   const given = Object.entries(parameters);
@@ -260,8 +260,8 @@ function callArguments(kind, { model, version, token, decoupled, parameters }, n
 
 /**
  * @param {Tensor} input
- * @param {string} name of its variable
- * @param {string} file that holds it, if it is too long for the code
+ * @param {string} name the name of its variable
+ * @param {string} file the file that contains the input, if it is too long for the code
  */
 function inputLines(input, name, file) {
   const lines = input.origin ? made(input, name) : isLong(input) ? fromFile(input, name, file) : [`${name} = ${array(input)}`];
@@ -299,9 +299,9 @@ function fromFile({ datatype, shape }, name, file) {
 }
 
 /**
- * Returns lines that make a tensor from its origin.
+ * Returns lines that generate a tensor from its origin.
  * @param {Tensor} input
- * @param {string} name of the variable
+ * @param {string} name the name of the variable
  */
 function made({ datatype, shape, origin }, name) {
   const [dims, type] = [shape.join(", "), NUMPY[datatype]];
@@ -351,7 +351,7 @@ function answered(call, outputs) {
 }
 
 /**
- * Returns lines that read a decoupled model's responses from a stream; the final one is marked, and may hold no outputs.
+ * Returns lines that read the responses of a decoupled model from a stream. The final response is marked, and may have no outputs.
  * @param {string} call
  * @param {SnippetRequest} request
  */
@@ -374,7 +374,7 @@ function streamed(call, { outputs, token }) {
 }
 
 /**
- * Returns the argument with the token. gRPC takes only metadata in lower case.
+ * Returns the argument with the token. gRPC accepts metadata only in lower case.
  * @param {"http" | "grpc"} kind
  */
 function headersArgument(kind) {
@@ -383,8 +383,8 @@ function headersArgument(kind) {
 
 // -- names and literals ----------------------------------------------------------------------------------------------------
 /**
- * Returns a Python variable for each input; neither it nor the same with `_input` appended has another meaning.
- * @param {string[]} inputs their names
+ * Returns the name of a Python variable for each input. Neither that name nor the name with `_input` appended has another meaning.
+ * @param {string[]} inputs the names of the inputs
  * @returns {string[]}
  */
 function variableNames(inputs) {
@@ -464,8 +464,8 @@ function quote(value) {
 /**
  * Breaks a long text into lines.
  * @param {string} value
- * @param {string} [before] each line
- * @param {string} [after] each line
+ * @param {string} [before] the text before each line
+ * @param {string} [after] the text after each line
  */
 function wrap(value, before = "", after = "") {
   return (value.match(/.{1,76}/g) ?? [""]).map((line) => before + line + after).join("\n");

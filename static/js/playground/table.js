@@ -9,15 +9,15 @@ import { parseElement } from "./tensors.js";
  * @typedef {import("./datatypes.js").Element} Element
  *
  * @typedef {object} TableOptions
- * @property {string} name of the tensor
+ * @property {string} name the name of the tensor
  * @property {string} datatype
- * @property {number[]} shape one or two dimensions, -1 for open ones
- * @property {number} rowsMost the most rows of a request, if rows are open; 0 for any number
+ * @property {number[]} shape one or two dimensions; -1 for a variable dimension
+ * @property {number} rowsMost the most rows of a request, if the number of rows is variable; 0 for any number
  * @property {() => void} onChange
- * @property {(text: string) => void} fail shows an error beside the input
+ * @property {(text: string) => void} fail shows an error next to the input
  */
 
-const FIELDS_MOST = 1500; // on a page; further rows are sent without being shown
+const FIELDS_MOST = 1500; // the most fields on a page; further rows are sent without being shown
 
 export class TableControl {
   /** @param {TableOptions} options */
@@ -26,7 +26,7 @@ export class TableControl {
     this.datatype = datatype;
     this.onChange = onChange;
     this.fail = fail;
-    // A list of open length has a row for each element; one of fixed length is a row.
+    // A list of variable length has a row for each element. A list of fixed length is one row.
     this.list = shape.length === 1;
     const [rows, width] = this.list ? (shape[0] < 0 ? [-1, 1] : [1, shape[0]]) : shape;
     this.openRows = rows < 0;
@@ -44,7 +44,7 @@ export class TableControl {
     this.#show();
   }
 
-  /** Returns the tensor; throws an Error that names the first wrong field. */
+  /** Returns the tensor. Throws an Error that names the first wrong field. */
   read() {
     /** @type {Element[]} */
     const data = [];
@@ -63,7 +63,7 @@ export class TableControl {
   }
 
   /**
-   * Shows a tensor's elements; returns whether they fit.
+   * Shows the elements of a tensor. Returns whether they fit into the table.
    * @param {number[]} shape
    * @param {ArrayLike<Element>} data
    */
@@ -158,7 +158,7 @@ export class TableControl {
     this.#field(row, column)?.focus();
   }
 
-  /** @param {number} count of rows */
+  /** @param {number} count the number of rows */
   #refuseMore(count) {
     if (count > this.rowsMost) throw new Error(`${count} rows are more than one request may have: ${this.name} takes at most ${this.rowsMost}.`);
   }

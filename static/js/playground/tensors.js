@@ -1,4 +1,4 @@
-// The modes in which a person can give a tensor, by its name, datatype and shape, and the conversion of texts and pixels to elements.
+// Chooses the modes of input for a tensor, by its name, datatype and shape, and converts texts and pixels to elements.
 
 import { messageOf } from "../core/request.js";
 
@@ -6,7 +6,7 @@ import { messageOf } from "../core/request.js";
  * @typedef {import("./datatypes.js").Element} Element
  * @typedef {import("./datatypes.js").Elements} Elements
  * @typedef {Element | NestedList[]} NestedList a list of lists of elements, as deep as the tensor's shape is long
- * @typedef {"draw" | "picture" | "table" | "grid" | "text" | "file" | "fill" | "json"} Mode of an input
+ * @typedef {"draw" | "picture" | "table" | "grid" | "text" | "file" | "fill" | "json"} Mode a mode of input
  * @typedef {"unit" | "byte" | "imagenet"} PixelScale 0 to 1, 0 to 255, or ImageNet's mean and deviation
  */
 
@@ -14,7 +14,7 @@ import { messageOf } from "../core/request.js";
  * An input or output of a model's signature.
  * @typedef {object} TensorSpec
  * @property {string} name
- * @property {string} datatype of the V2 protocol
+ * @property {string} datatype a datatype of the V2 protocol
  * @property {(number | string)[]} shape -1 for a dimension that each request chooses
  *
  * @typedef {object} ImageLayout
@@ -26,16 +26,16 @@ import { messageOf } from "../core/request.js";
 
 const GRID_MOST = 128;
 const PICTURE_NAME = /png|jpe?g|image|picture|pixel|digit/i;
-const OPEN_SIDE = 224; // pixels of an open side: most models of pictures were trained with this size
+const OPEN_SIDE = 224; // the pixels of a side of variable size: most models of pictures were trained with this size
 const TABLE_WIDTH_MOST = 256;
-const TABLE_ROWS_MOST = 200; // of a signature with fixed rows
+const TABLE_ROWS_MOST = 200; // the most rows of a table, if the signature fixes the number of rows
 const WHOLE = /^U?INT/;
 const IMAGENET_MEAN = [0.485, 0.456, 0.406];
 const IMAGENET_DEVIATION = [0.229, 0.224, 0.225];
 const LUMA = [0.299, 0.587, 0.114]; // ITU-R BT.601
 
 /**
- * Returns the shape of a request of one row: open dimensions are 1.
+ * Returns the shape of a request of one row: variable dimensions are 1.
  * @param {(number | string)[]} shape
  * @returns {number[]}
  */
@@ -53,8 +53,8 @@ export function elementCount(shape) {
 }
 
 /**
- * Returns the modes in which a person can give a tensor, the most natural first. The first one gives a valid tensor of any size
- * without any input.
+ * Returns the modes in which a person can give a tensor, the most natural mode first. The first mode gives a valid tensor, of any
+ * size, even without input.
  * @param {TensorSpec} tensor
  * @returns {Mode[]}
  */
@@ -82,7 +82,7 @@ export function inputModes({ name, datatype, shape }) {
 
 /**
  * Returns whether a tensor is best shown as a table: rows of columns, or a list of any length.
- * @param {number[]} shape -1 for open dimensions
+ * @param {number[]} shape -1 for variable dimensions
  * @param {number[]} fixed
  */
 function isTable(shape, fixed) {
@@ -101,8 +101,8 @@ function isSquare(shape, side) {
 }
 
 /**
- * Returns the layout of a picture; null if the shape is not a picture's. Open sides have OPEN_SIDE pixels; if the channels are
- * open too, only the name decides.
+ * Returns the layout of a picture; null if the shape is not that of a picture. Sides of variable size have OPEN_SIDE pixels. If
+ * the number of channels is variable, too, only the name decides.
  * @param {Pick<TensorSpec, "name" | "shape">} tensor
  * @returns {ImageLayout | null}
  */
@@ -123,7 +123,7 @@ export function imageLayout({ name, shape }) {
 
 /**
  * Returns the shape of one picture of this layout.
- * @param {(number | string)[]} shape the signature's
+ * @param {(number | string)[]} shape the shape in the signature
  * @param {ImageLayout} layout
  */
 export function pictureShape(shape, { channels, height, width, first }) {
@@ -131,7 +131,7 @@ export function pictureShape(shape, { channels, height, width, first }) {
 }
 
 /**
- * Returns a picture's pixels as the elements of a tensor. A single channel is the luma of the three.
+ * Returns the pixels of a picture as the elements of a tensor. A single channel is the luma of the three colours.
  * @param {ArrayLike<number>} rgba four bytes for each pixel, row by row
  * @param {ImageLayout} layout
  * @param {PixelScale} scale
@@ -156,14 +156,14 @@ export function pixelElements(rgba, { channels, height, width, first }, scale) {
 
 /**
  * @param {ArrayLike<number>} rgba
- * @param {number} at where the pixel begins
+ * @param {number} at the index at which the pixel begins
  */
 function luma(rgba, at) {
   return LUMA[0] * rgba[at] + LUMA[1] * rgba[at + 1] + LUMA[2] * rgba[at + 2];
 }
 
 /**
- * Returns the element of a text; throws an Error with a sentence if it is none.
+ * Returns the element that a text means. Throws an Error with a sentence if the text is no element.
  * @param {string} text a number, with a point or a comma; for BOOL, "0", "false" and nothing are false
  * @param {string} datatype
  * @returns {Element}
@@ -185,18 +185,18 @@ export function parseElement(text, datatype) {
   return exact;
 }
 
-/** @param {string} datatype of whole numbers */
+/** @param {string} datatype a datatype of whole numbers */
 function rangeOf(datatype) {
   const bits = BigInt(datatype.replace(/\D/g, ""));
   return datatype.startsWith("U") ? [0n, 2n ** bits - 1n] : [-(2n ** (bits - 1n)), 2n ** (bits - 1n) - 1n];
 }
 
 /**
- * Reads a tensor from JSON. The brackets give its shape. A flat list takes the signature's shape, of which one open dimension
- * follows from the list's length. A single value fills every element. Throws an Error with a sentence if the text is not JSON, or
- * the lists are uneven.
+ * Reads a tensor from JSON. The brackets give its shape. A flat list gets the shape in the signature, with one variable dimension
+ * computed from the length of the list. A single value fills every element. Throws an Error with a sentence if the text is not
+ * JSON, or if the lists have different lengths.
  * @param {string} text
- * @param {number[]} shape the signature's, -1 for open dimensions
+ * @param {number[]} shape the shape in the signature, -1 for variable dimensions
  * @returns {{ shape: number[], data: Element[] }}
  */
 export function parseJson(text, shape) {
@@ -223,7 +223,7 @@ export function parseJson(text, shape) {
 
 /**
  * @param {NestedList[]} list
- * @param {number[]} lengths of the first list at each depth
+ * @param {number[]} lengths the lengths of the first list at each depth
  */
 function refuseUneven(list, [length, ...inner]) {
   const wrong = list.findIndex((one) => Array.isArray(one) !== inner.length > 0 || (Array.isArray(one) && one.length !== inner[0]));
@@ -232,7 +232,7 @@ function refuseUneven(list, [length, ...inner]) {
 }
 
 /**
- * Returns the signature's shape for a number of elements: the first open dimension takes the rest, others are 1.
+ * Returns the shape for a number of elements: the first variable dimension has the size that remains, all others are 1.
  * @param {number} count
  * @param {number[]} shape
  */

@@ -1,20 +1,20 @@
-// Examples from live traffic: a person confirms that they may see it, looks at the requests, and keeps some of them or none.
+// Examples from live traffic: a person confirms the permission to see it, looks at the requests, and keeps any number of them.
 
 import { $$, el, need } from "../core/dom.js";
 import { RequestError, messageOf, request } from "../core/request.js";
 import { readable } from "./wire.js";
 
 /**
- * @typedef {object} Candidate of REST
+ * @typedef {object} Candidate a candidate in the REST API
  * @property {number} version
- * @property {string} inputs in words
+ * @property {string} inputs the inputs in words
  * @property {{ inputs: object[] }} request
  * @property {{ outputs: object[] }} expected
  *
  * @typedef {{ candidates: Candidate[], skipped: Record<string, number>, seconds: number }} Sampling
  *
  * @typedef {object} TrafficOptions
- * @property {{ traffic: string, examples: string }} addresses of REST
+ * @property {{ traffic: string, examples: string }} addresses the addresses of the REST API
  * @property {(done: string) => Promise<void>} kept reloads the examples
  */
 
@@ -52,7 +52,7 @@ export class TrafficSampling {
     this.dialog.showModal();
   }
 
-  /** Forgets the requests that were shown. */
+  /** Removes the shown requests. */
   #forget() {
     this.#asking?.abort();
     this.#candidates = [];
@@ -109,7 +109,7 @@ export class TrafficSampling {
     need("input[data-pick]", HTMLInputElement, this.found).focus();
   }
 
-  /** Returns the numbers of the candidates that are picked. */
+  /** Returns the numbers of the picked candidates. */
   #picked() {
     return $$("input[data-pick]", this.found).flatMap((box) => (box instanceof HTMLInputElement && box.checked ? [Number(box.dataset.pick)] : []));
   }
@@ -120,7 +120,7 @@ export class TrafficSampling {
     this.keep.textContent = `Keep ${picked} example${picked === 1 ? "" : "s"}`;
   }
 
-  /** Keeps the picked requests one after another; a refused one stays with its error, so that a person can rename it. */
+  /** Keeps the picked requests one after another. A refused request stays, with its error, so that a person can rename it. */
   async #keep() {
     const golden = need("[name=golden]", HTMLInputElement, this.found).checked;
     const picked = this.#picked();

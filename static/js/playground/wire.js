@@ -1,4 +1,4 @@
-// Requests and answers of the V2 inference protocol: JSON, and behind it binary data that JSON cannot carry.
+// Requests and answers of the V2 inference protocol: JSON, followed by binary data that JSON cannot carry.
 // https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol, and Triton's binary data extension.
 
 import { fitsJson, fromBinary, toBinary } from "./datatypes.js";
@@ -8,7 +8,7 @@ import { fitsJson, fromBinary, toBinary } from "./datatypes.js";
  * @typedef {import("./datatypes.js").Elements} Elements
  * @typedef {import("./origins.js").Origin} Origin
  * @typedef {number | string | boolean} Parameter
- * @typedef {{ [name: string]: Parameter }} Parameters of a request
+ * @typedef {{ [name: string]: Parameter }} Parameters the parameters of a request
  */
 
 /**
@@ -16,7 +16,7 @@ import { fitsJson, fromBinary, toBinary } from "./datatypes.js";
  * @typedef {object} TensorValue
  * @property {number[]} shape
  * @property {Elements} data
- * @property {Origin} [origin] from which code can make the elements, if there is one
+ * @property {Origin} [origin] the origin from which code can generate the elements, if there is one
  *
  * @typedef {TensorValue & { name: string, datatype: string }} Tensor
  *
@@ -26,12 +26,12 @@ import { fitsJson, fromBinary, toBinary } from "./datatypes.js";
  */
 
 /**
- * A request as fetch sends it.
+ * A request in the form that fetch sends.
  * @typedef {object} EncodedRequest
- * @property {RequestJson} json its JSON part
+ * @property {RequestJson} json the JSON part
  * @property {Blob | Uint8Array<ArrayBuffer>} content
  * @property {Record<string, string>} headers
- * @property {number} binaryLength bytes behind the JSON
+ * @property {number} binaryLength the number of bytes after the JSON
  */
 
 /**
@@ -45,15 +45,15 @@ import { fitsJson, fromBinary, toBinary } from "./datatypes.js";
  * @typedef {{ [name: string]: unknown, model_version?: string, outputs: Output[], parameters?: Record<string, unknown> }} Answer
  */
 
-/** The parameter that asks the server for a request's times. */
+/** The parameter that asks the server for the times of a request. */
 export const TIMING = "slipway_timing";
-/** The parameter that asks for outputs as binary data, which is exact, and smaller for large outputs. */
+/** The parameter that asks for outputs as binary data. Binary data is exact, and smaller for large outputs. */
 export const BINARY = "binary_data_output";
 
 const JSON_MOST = 4096; // the most elements of a tensor in JSON
 
 /**
- * Returns the bytes of a tensor behind the JSON; null if its elements are in the JSON.
+ * Returns the bytes of a tensor that follow the JSON; null if its elements are in the JSON.
  * @param {Tensor} tensor
  */
 export function binaryOf({ datatype, data }) {
@@ -61,9 +61,9 @@ export function binaryOf({ datatype, data }) {
 }
 
 /**
- * Returns a request's JSON and the binary data behind it.
+ * Returns the JSON of a request and the binary data that follows it.
  * @param {Tensor[]} inputs
- * @param {Parameters} [parameters] left out of the JSON if there is none
+ * @param {Parameters} [parameters] left out of the JSON if there are none
  * @returns {{ json: RequestJson, binary: Uint8Array<ArrayBuffer>[] }}
  */
 export function requestBody(inputs, parameters = {}) {
@@ -80,7 +80,7 @@ export function requestBody(inputs, parameters = {}) {
 }
 
 /**
- * Returns a request as fetch sends it.
+ * Returns a request in the form that fetch sends.
  * @param {Tensor[]} inputs
  * @param {Parameters} [parameters]
  * @returns {EncodedRequest}
@@ -98,7 +98,7 @@ export function encode(inputs, parameters) {
 }
 
 /**
- * Reads an answer: its JSON, with each output's elements from the JSON or the binary data.
+ * Reads an answer: its JSON, and the elements of each output from the JSON or from the binary data.
  * @param {Uint8Array<ArrayBuffer>} body
  * @param {string | null} headLength the header Inference-Header-Content-Length
  * @returns {Answer}
@@ -149,15 +149,15 @@ export function base64(bytes) {
 const LIST_MOST = 200; // the most elements of a list that are shown
 const TEXT = /"(?:[^"\\]|\\.)*"/.source;
 const SCALAR = /(?:-?[\d.eE+-]+|"(?:[^"\\]|\\.){0,24}"|true|false|null)/.source;
-// A text is matched as a whole, so that no part of it counts as a list.
+// A text is matched as a whole, so that no part of a text counts as a list.
 const LIST_OF_SCALARS = new RegExp(`${TEXT}|\\[\\s*(${SCALAR}(?:,\\s*${SCALAR})*)\\s*\\]`, "g");
 const SPACE = new RegExp(`(${TEXT})|\\s+`, "g");
 
 /**
  * Writes JSON for people: lists of numbers and short texts stay on one line, and long lists and texts are cut.
  * @param {unknown} value
- * @param {number} [most] characters
- * @param {number} [listed] elements of a list
+ * @param {number} [most] the most characters of the result
+ * @param {number} [listed] the most elements of a list
  * @returns {string}
  */
 export function readable(value, most = 4000, listed = LIST_MOST) {
@@ -166,7 +166,7 @@ export function readable(value, most = 4000, listed = LIST_MOST) {
   return text.length > most ? `${text.slice(0, most)}\n… ${text.length - most} more characters` : text;
 }
 
-/** @param {string} list of scalars, in JSON */
+/** @param {string} list a list of scalars in JSON */
 function onOneLine(list) {
   return list.replace(SPACE, (_, text) => text ?? " ");
 }
@@ -174,7 +174,7 @@ function onOneLine(list) {
 /**
  * Returns a value for JSON.stringify: a long list is cut, and its last element says how many are left out.
  * @param {unknown} value
- * @param {number} most elements
+ * @param {number} most the most elements
  */
 function shortened(value, most) {
   if (typeof value === "bigint") return String(value);

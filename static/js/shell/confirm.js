@@ -3,7 +3,7 @@
 import { need } from "../core/dom.js";
 
 /**
- * Asks for a confirmation if a form has `data-confirm`; with `data-confirm-name` a person must type that name.
+ * Asks for a confirmation if a form has `data-confirm`. With `data-confirm-name`, the person must type that name.
  * @param {SubmitEvent} event
  */
 export function confirmFirst(event) {

@@ -1,9 +1,9 @@
-// Filters: each hides the rows of its list that do not match, and keeps its words in the address.
+// Filters of lists: each filter hides the rows that do not match, and keeps its words in the address.
 
 import { $, $$ } from "../core/dom.js";
 
 /**
- * Returns whether a text holds every word of a filter.
+ * Returns whether a text contains every word of a filter.
  * @param {string} text
  * @param {string} filter
  */
@@ -18,7 +18,7 @@ export function applyFilters() {
 }
 
 /**
- * Applies a filter that a person types into.
+ * Applies a filter after a person typed into it.
  * @param {EventTarget | null} target the field
  */
 export function onFilterInput(target) {
@@ -28,7 +28,7 @@ export function onFilterInput(target) {
 }
 
 /**
- * Clears a filter and leaves it, when a person presses Escape in it.
+ * Clears a filter and leaves its field when a person presses Escape in it.
  * @param {KeyboardEvent} event
  */
 export function onFilterKey({ key, target }) {

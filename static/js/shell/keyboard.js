@@ -16,7 +16,7 @@ function typing(target) {
 }
 
 /**
- * Finds the rail's link that a key opens after `g`.
+ * Finds the link of the rail that a key opens after `g`.
  * @param {KeyboardEvent} event
  */
 function placeOf(event) {

@@ -2,10 +2,10 @@
 
 import { $, $$, need } from "../core/dom.js";
 
-/** Resolved when the places are in the list: Enter waits for it. */
+/** Resolved when the places are in the list. Enter waits for that. */
 let placesLoaded = Promise.resolve();
 
-/** Whether there are more models than the list holds: then the dashboard searches for the typed text. */
+/** Whether there are more models than the list can show: then the dashboard searches for the typed text. */
 let more = false;
 
 /** The number of requests for places: only the newest answer is shown. */
@@ -38,7 +38,7 @@ export function startPalette() {
 }
 
 /**
- * Loads the places at each opening, so that no page has to carry every model's name.
+ * Loads the places each time the palette opens, so that no page must contain the names of all models.
  * @param {string} text
  */
 async function loadPlaces(text) {
@@ -61,7 +61,7 @@ function itemOf(link) {
 }
 
 /**
- * Shows the places whose names hold a text, and selects the first of them.
+ * Shows the places whose names contain a text, and selects the first of them.
  * @param {string} text
  */
 function choose(text) {
@@ -74,7 +74,7 @@ function choose(text) {
 }
 
 /**
- * Marks one of the links as the one that Enter opens.
+ * Marks one of the links as the link that Enter opens.
  * @param {HTMLElement[]} links
  * @param {HTMLElement | undefined} chosen
  */

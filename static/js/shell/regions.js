@@ -2,7 +2,7 @@
 //
 // A region is an element with `data-refresh`, `hx-get` and `hx-trigger="changed"`. The dashboard names the tables that an
 // answer was made from (its header Slipway-Reads), and announces changed tables over /ws/changes/. Without announcements, and
-// for stored figures, regions are reloaded from time to time; one with `data-fed` has its figures from the live feed.
+// for stored figures, regions are reloaded from time to time. A region with `data-fed` gets its figures from the live feed.
 
 import { $, $$, need } from "../core/dom.js";
 import { ReconnectingSocket } from "../live/socket.js";
@@ -12,26 +12,26 @@ import { ReconnectingSocket } from "../live/socket.js";
  *
  * The state of a region; all times in milliseconds.
  * @typedef {object} Region
- * @property {Set<string> | null} reads the tables that it is made from; null while they are unknown
- * @property {boolean} old whether it may be out of date
+ * @property {Set<string> | null} reads the tables that the region is made from; null while they are unknown
+ * @property {boolean} old whether the region may be out of date
  * @property {boolean} asking whether a request is under way
- * @property {number} asked the time of its last request, or of its discovery
+ * @property {number} asked the time of the last request for the region, or of its discovery
  * @property {number} pause the shortest time between two requests
  */
 
 const TICK_MS = 500;
 const METRICS = "dashboard_metricsample";
-// The longest time without a reload: with announced changes, for stored figures, and without a socket.
+// The longest times without a reload: while changes are announced, for stored figures, and without a socket.
 const LONGEST_MS = 300_000;
 const LONGEST_METRICS_MS = 60_000;
 const LONGEST_UNPUSHED_MS = 10_000;
 const PAUSE_MS = 1000;
 const PAUSE_AFTER_FAILURE_MS = 3000;
 // The dashboard counts as away after this silence, which is longer than the restart of one worker. It sends a message each
-// second, but a busy one is late: on an open connection it may be silent for longer.
+// second, but a busy dashboard is late: on an open connection it may be silent for longer.
 const AWAY_MS = 2500;
 const HANGS_MS = 5000;
-// A slow dashboard is asked less often: after this many times the time of its last answer.
+// A slow dashboard gets fewer requests: the pause after an answer is this many times as long as the answer took.
 const PAUSE_OF_ANSWERS = 5;
 const LONGEST_PAUSE_MS = 10_000;
 
@@ -39,7 +39,7 @@ const LONGEST_PAUSE_MS = 10_000;
  * Returns whether a region must be reloaded.
  * @param {Region} region
  * @param {number} now
- * @param {boolean} pushed whether changes are announced at present
+ * @param {boolean} pushed whether changes are announced at the moment
  * @param {boolean} [fed] whether its figures come from the live feed
  */
 export function isDue(region, now, pushed, fed = false) {
@@ -51,7 +51,7 @@ export function isDue(region, now, pushed, fed = false) {
 
 /**
  * Returns the pause of a region after an answer.
- * @param {number} took milliseconds of the request
+ * @param {number} took the milliseconds of the request
  */
 export function pauseAfter(took) {
   return Math.min(Math.max(PAUSE_MS, PAUSE_OF_ANSWERS * took), LONGEST_PAUSE_MS);
@@ -60,7 +60,7 @@ export function pauseAfter(took) {
 /**
  * Marks the regions that may be out of date.
  * @param {Iterable<Region>} regions
- * @param {string[] | null} tables that have changed; null if they are unknown
+ * @param {string[] | null} tables the changed tables; null if they are unknown
  */
 export function markOld(regions, tables) {
   for (const region of regions) {
@@ -70,7 +70,7 @@ export function markOld(regions, tables) {
 }
 
 /**
- * Address -> region, because an answer may replace the element itself.
+ * Address -> region. The key is the address, because an answer may replace the element itself.
  * @type {Map<string, Region>}
  */
 const regions = new Map();
@@ -92,8 +92,8 @@ function regionAt(address) {
 const regionOf = (element) => regionAt(element.getAttribute("hx-get") ?? "");
 
 /**
- * Returns whether a person uses a region. A refresh must not remove something that a person opened, is asked about, is about to
- * press, focused by keyboard, types into or selected.
+ * Returns whether a person uses a region. A refresh must not remove an element that a person opened, focused by keyboard, types
+ * into, selected or is about to press, nor a question to a person.
  * @param {HTMLElement} region
  */
 function inUse(region) {
@@ -104,7 +104,7 @@ function inUse(region) {
 }
 
 /**
- * Shows the age of a region beside it, until it can refresh again.
+ * Shows the age of a region next to it, until the region can be refreshed again.
  * @param {HTMLElement} region
  * @param {boolean} fresh
  */
@@ -151,8 +151,8 @@ function onSwap({ detail }) {
 }
 
 /**
- * Shows that the dashboard does not answer and how old the page is, so that nobody takes old states for present ones.
- * @param {number} silent milliseconds since its last message
+ * Shows that the dashboard does not answer, and the age of the page, so that nobody takes old states for current ones.
+ * @param {number} silent milliseconds since the last message of the dashboard
  * @param {boolean} away
  */
 function showAway(silent, away) {
@@ -167,7 +167,7 @@ function showAway(silent, away) {
 /** Keeps the regions of the page up to date. */
 export function followChanges() {
   let known = document.body.dataset.mark ?? "";
-  let speaks = false; // whether a message came on the present connection; the first comes at once
+  let speaks = false; // whether a message arrived on the current connection; the first message arrives immediately
   /** @param {ChangeMessage} message */
   const take = (message) => {
     speaks = true;

@@ -4,7 +4,7 @@ import { $$ } from "../core/dom.js";
 
 const INSIDE = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex]";
 
-/** Puts scrolling parts into the order of Tab, unless something inside them is in it already. */
+/** Makes scrolling parts reachable by Tab, unless an element inside them already is. */
 export function reachScrollers() {
   for (const element of $$(".table-wrap")) {
     const scrolls = element.scrollWidth > element.clientWidth || element.scrollHeight > element.clientHeight;

@@ -1,10 +1,10 @@
-// Tables of many columns: a narrow screen shows each row as a card, with the column's name beside each value.
+// Tables with many columns: a narrow screen shows each row as a card, with the column's name next to each value.
 
 import { $, $$ } from "../core/dom.js";
 
-const MANY = 4; // fewer columns fit a phone as they are
+const MANY = 4; // fewer columns fit on the screen of a phone
 
-/** Prepares every such table of the page; call it again after a refresh. */
+/** Prepares every table with many columns of the page. Must be called again after a refresh. */
 export function labelTables() {
   for (const table of $$(".table-wrap > table")) {
     const heads = $$(":scope > thead > tr > *", table).map(nameOf);
@@ -16,7 +16,7 @@ export function labelTables() {
 }
 
 /**
- * Returns the visible name of a column; "" if its name is for screen readers alone.
+ * Returns the visible name of a column; "" if the name is only for screen readers.
  * @param {HTMLElement} head
  */
 function nameOf(head) {
@@ -35,7 +35,7 @@ function labelRow(row, heads) {
 }
 
 /**
- * Sets the roles of a table's parts, because with another layout a screen reader does not see a table.
+ * Sets the roles of a table's parts, because a screen reader does not recognize a table with another layout.
  * @param {HTMLElement} table
  */
 function keepRoles(table) {

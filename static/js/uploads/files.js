@@ -1,4 +1,4 @@
-// Files and folders that a person gave: walks folders, and makes paths relative to the dropped folder.
+// Chosen and dropped files and folders: walks through folders, and makes paths relative to the dropped folder.
 
 /** @typedef {{ file: File, path: string }} ChosenFile */
 
@@ -14,7 +14,7 @@ export function fromInput(input) {
 }
 
 /**
- * Takes the files that a person chooses with a file input, also those from before this module ran.
+ * Takes the files that a person chooses with a file input, including files that were chosen before this module ran.
  * @param {HTMLInputElement} input
  * @param {(chosen: ChosenFile[]) => void} take
  */
@@ -29,7 +29,7 @@ export function watchInput(input, take) {
 }
 
 /**
- * Returns the files of a drop. The entries must be taken at once, because the browser empties the list after the event.
+ * Returns the files of a drop. The entries must be taken immediately, because the browser empties the list after the event.
  * @param {DataTransfer} dataTransfer
  * @returns {Promise<ChosenFile[]>}
  */
@@ -56,7 +56,7 @@ async function walk(entry, under) {
   const reader = /** @type {FileSystemDirectoryEntry} */ (entry).createReader();
   const found = [];
   for (;;) {
-    // One call gives at most a hundred entries.
+    // One call returns at most a hundred entries.
     /** @type {FileSystemEntry[]} */
     const entries = await new Promise((good, bad) => reader.readEntries(good, bad));
     if (!entries.length) return found;
@@ -65,9 +65,9 @@ async function walk(entry, under) {
 }
 
 /**
- * Removes the leftovers of file managers and, if all files are in one folder, that folder's name.
+ * Removes files of file managers, such as .DS_Store, and the name of the folder if all files are in one folder.
  * @param {ChosenFile[]} chosen
- * @returns {{ folder: string, files: ChosenFile[] }} the folder is "" unless there is exactly one
+ * @returns {{ folder: string, files: ChosenFile[] }} folder: "" unless all files are in one folder
  */
 export function tidy(chosen) {
   const kept = chosen.filter(({ path }) => !path.split("/").some(isLeftBehind));
@@ -77,15 +77,15 @@ export function tidy(chosen) {
   return { folder: top, files: kept.map(({ file, path }) => ({ file, path: path.slice(top.length + 1) })) };
 }
 
-/** @param {string} part of a path */
+/** @param {string} part a part of a path */
 function isLeftBehind(part) {
   return part.startsWith(".") || LEFT_BEHIND.includes(part);
 }
 
 /**
- * Proposes a model name: the folder's, or the file's without its ending.
+ * Proposes a name for the model: the name of the folder, or the name of the file without its extension.
  * @param {ChosenFile[]} chosen
- * @returns {string} "" if no part of it can be a name
+ * @returns {string} "" if no part of that name can be used
  */
 export function proposedName(chosen) {
   const { folder, files } = tidy(chosen);
@@ -95,7 +95,7 @@ export function proposedName(chosen) {
 
 /**
  * Finds each file of an upload among the files that were chosen again: by the same size, and the same path or end of the path.
- * If an upload has a single file, that may have any name.
+ * If the upload has a single file, the chosen file may have any name.
  * @template {{ path: string, size: number }} Known
  * @param {Known[]} known
  * @param {ChosenFile[]} chosen
@@ -113,7 +113,7 @@ export function matchFiles(known, chosen) {
 }
 
 /**
- * Gives the files that were chosen for missing ones the paths of these, by their names, or directly if there is one of each.
+ * Gives chosen files the paths of the missing files: by their names, or directly if there is one chosen and one missing file.
  * @param {ChosenFile[]} chosen
  * @param {string[]} missing paths
  * @returns {ChosenFile[]}

@@ -1,49 +1,49 @@
-// Judges chosen files by their names and first bytes, before anything is sent. The table of formats with all its texts comes with
-// the page; repository/files/foreign_formats.py applies the same rules in the dashboard.
+// Judges chosen files by their names and first bytes, before they are sent. The page contains the table of formats with all its
+// texts. repository/files/foreign_formats.py applies the same rules in the dashboard.
 
 import { missingWeights } from "./onnx.js";
 
 /** @import { ChosenFile } from "./files.js" */
 
 /**
- * One kind of file that no backend serves.
+ * A kind of file that no backend serves.
  * @typedef {object} ForeignFormat
  * @property {string} name
  * @property {string} title
  * @property {string} sentence the problem and its solution, without a full stop
  * @property {string} code lines of code for the solution; "" for none
- * @property {string[]} endings of the file's name, in small letters
- * @property {[number, string][][]} starts its possible beginnings; each is a list of [offset, bytes in hexadecimal] that must all fit
- * @property {string} zip_holds the end of a name in the zip archive; "" for other files
- * @property {string[]} zip_lacks ends of names that must not be in it
+ * @property {string[]} endings the extensions of such files, in lower case
+ * @property {[number, string][][]} starts possible beginnings; each is a list of [offset, hexadecimal bytes] that must all match
+ * @property {string} zip_holds the end of a name that must be in a zip archive; "" for other files
+ * @property {string[]} zip_lacks ends of names that must not be in a zip archive
  */
 
 /**
  * @typedef {object} FormatTable
  * @property {string[]} model_endings
  * @property {string[]} model_names
- * @property {string[]} archive_endings of archives that a backend reads packed
+ * @property {string[]} archive_endings the extensions of archives that a backend reads without unpacking
  * @property {number} head_bytes
- * @property {ForeignFormat[]} formats the more exact ones first
+ * @property {ForeignFormat[]} formats the more specific formats first
  */
 
 /**
- * The reason why files cannot be published: a file that is no model, or missing files with a model's weights.
+ * The reason why files cannot be published: a file that is no model, or missing files with the weights of a model.
  * @typedef {object} Judgement
- * @property {string} path of the file that decides
+ * @property {string} path the path of the file that decides
  * @property {ForeignFormat | null} kind
- * @property {string[]} missing paths
+ * @property {string[]} missing the paths of missing files
  */
 
 const POINTER_BYTES = 1024; // a pointer of Git LFS is shorter
 const MAX_DIRECTORY = 1024 * 1024;
-const END_BYTES = 22 + 65535; // a zip archive's end record with the longest comment
+const END_BYTES = 22 + 65535; // the end record of a zip archive with the longest comment
 const END_SIGNATURE = 0x06054b50;
 const ENTRY_SIGNATURE = 0x02014b50;
 const ENTRY_BYTES = 46;
 
 /**
- * Returns the reason why the files cannot be published, as far as the browser can tell; null for none.
+ * Returns the reason why the files cannot be published, as far as the browser can find one; null if it finds none.
  * @param {ChosenFile[]} files
  * @param {FormatTable} table
  * @returns {Promise<Judgement | null>}
@@ -56,7 +56,7 @@ export async function judge(files, table) {
   const models = files.filter(({ path }) => mayHoldModel(path, table));
   if (!models.length) return noModel(files, table);
   for (const { file, path } of models) {
-    // An archive may hold any content, because its backend's code reads it.
+    // An archive may have any content, because the code of its backend reads it.
     const kind = endsAs(path, table.archive_endings) ? await noArchive(file, table) : await byContent(file, table);
     if (kind && (models.length === 1 || endsAs(path, [".onnx"]))) return { path, kind, missing: [] };
     const missing = endsAs(path, [".onnx"]) ? await missingWeights(file, path, files) : [];
@@ -66,7 +66,7 @@ export async function judge(files, table) {
 }
 
 /**
- * @param {ChosenFile[]} files none of which may be a model by its name
+ * @param {ChosenFile[]} files files that are no models by their names
  * @param {FormatTable} table
  * @returns {Promise<Judgement>}
  */
@@ -120,7 +120,7 @@ async function byContent(file, table) {
 }
 
 /**
- * Returns the foreign format of a file with the name of a backend's archive; null if it may be one.
+ * Returns the foreign format of a file that has the name of a backend's archive; null if it may be such an archive.
  * @param {Blob} file
  * @param {FormatTable} table
  * @returns {Promise<ForeignFormat | null>}

@@ -1,12 +1,12 @@
-// The files with an ONNX model's weights (external data), read from the model's protobuf.
+// Reads the names of the files with an ONNX model's weights (external data) from the model's protobuf.
 
 /** @import { ChosenFile } from "./files.js" */
 
-const MAX_BYTES = 64 * 1024 * 1024; // of a model that is read here; without its weights it is small
+const MAX_BYTES = 64 * 1024 * 1024; // the largest model that is read; a model without its weights is small
 const MAX_FIELDS = 2_000_000;
 
 /**
- * The paths to tensors, as in serving/backends/onnxruntime/onnx_file.py: message -> field number -> message.
+ * The paths to tensors, as in serving/backends/onnxruntime/onnx_file.py: message -> number of a field -> message of that field.
  * @type {Record<string, Record<number, string>>}
  */
 const PATHS = {
@@ -18,14 +18,14 @@ const PATHS = {
   Function: { 7: "Node", 11: "Attribute" },
   TrainingInfo: { 1: "Graph", 2: "Graph" },
 };
-const EXTERNAL_DATA = 13; // of a Tensor: pairs of key (1) and value (2)
+const EXTERNAL_DATA = 13; // a field of a Tensor: pairs of key (1) and value (2)
 
 /**
  * Returns the paths of weight files that a model names and that were not chosen.
  * @param {Blob} file
- * @param {string} path of the model
+ * @param {string} path the path of the model
  * @param {ChosenFile[]} files all chosen files
- * @returns {Promise<string[]>} [] also for a file that cannot be read, because the inspection reports its fault
+ * @returns {Promise<string[]>} [] also for a file that cannot be read, because the inspection reports the error
  */
 export async function missingWeights(file, path, files) {
   if (file.size > MAX_BYTES) return [];
@@ -36,7 +36,7 @@ export async function missingWeights(file, path, files) {
 }
 
 /**
- * Returns the names of a model's external data, each once; [] if the bytes are no ONNX model.
+ * Returns the names of a model's files of external data, each once; [] if the bytes are no ONNX model.
  * @param {Uint8Array} bytes
  * @returns {string[]}
  */
@@ -51,7 +51,7 @@ export function externalFiles(bytes) {
   return [...walk.found].sort();
 }
 
-/** Walks through a protobuf by the lengths in it, bounded by its bytes and by MAX_FIELDS. */
+/** Walks through a protobuf by the lengths of its fields, limited by its bytes and by MAX_FIELDS. */
 class Walk {
   /** @type {Set<string>} */
   found = new Set();

@@ -1,15 +1,15 @@
-// Sends files in chunks, each at the offset that the server has, so that it can resume after any interruption.
+// Sends files in chunks. Each chunk begins after the bytes that the server has, so that an interrupted transfer can resume.
 
 import { RequestError, request } from "../core/request.js";
 
 /**
- * @typedef {"sending" | "waiting" | "paused" | "done" | "failed"} TransferState "waiting": for the connection
+ * @typedef {"sending" | "waiting" | "paused" | "done" | "failed"} TransferState "waiting" means for the connection
  */
 
 /**
  * A file of an upload.
  * @typedef {object} TransferRow
- * @property {number} number given by the server
+ * @property {number} number the number that the server gave to the file
  * @property {string} path
  * @property {number} size bytes
  * @property {number} received bytes that the server has
@@ -31,7 +31,7 @@ export class Transfer {
   #wake = () => {};
 
   /**
-   * @param {string} address of the upload
+   * @param {string} address the address of the upload
    * @param {TransferRow[]} rows
    * @param {(transfer: Transfer) => void} onChange called after each chunk and each change of state
    */
@@ -53,7 +53,7 @@ export class Transfer {
   }
 
   /**
-   * Bytes a second over the last few seconds; null before it can be measured.
+   * Bytes a second over the last few seconds; null before the speed can be measured.
    * @returns {number | null}
    */
   get speed() {
@@ -62,7 +62,7 @@ export class Transfer {
     return ((last.bytes - first.bytes) / Math.max(last.at - first.at, 1)) * 1000;
   }
 
-  /** Stops at once, and aborts the chunk that is being sent. */
+  /** Stops immediately, and aborts the chunk that is being sent. */
   pause() {
     if (this.state !== "sending" && this.state !== "waiting") return;
     this.state = "paused";
@@ -79,7 +79,7 @@ export class Transfer {
     this.onChange(this);
   }
 
-  /** Sends until the server has every byte. Throws an error that waiting does not solve. */
+  /** Sends until the server has every byte. Throws an error that does not go away with time. */
   async run() {
     for (const row of this.rows) {
       while (row.received < row.size) {
@@ -109,7 +109,7 @@ export class Transfer {
 
   /** @param {TransferRow} row */
   async #send(row) {
-    this.#abort = new AbortController(); // before the chunk is read, so that a pause during the read aborts it too
+    this.#abort = new AbortController(); // created before the read of the chunk, so that a pause aborts the read, too
     if (!row.file) throw new Error(`${row.path} is not among the files that were chosen.`);
     const bytes = await row.file.slice(row.received, row.received + CHUNK).arrayBuffer();
     /** @type {Record<string, string>} */
@@ -123,7 +123,7 @@ export class Transfer {
   }
 
   /**
-   * Asks the server for its bytes of a file.
+   * Asks the server for the number of bytes that it has of a file.
    * @param {TransferRow} row
    */
   async #ask(row) {
@@ -137,7 +137,7 @@ export class Transfer {
     while (this.#marks.length > 2 && at - this.#marks[0].at > SPEED_WINDOW_MS) this.#marks.shift();
   }
 
-  /** Waits before the next attempt, twice as long after each one. */
+  /** Waits before the next attempt, twice as long after each attempt. */
   async #wait() {
     this.state = "waiting";
     this.#marks = [];
@@ -147,7 +147,7 @@ export class Transfer {
   }
 
   /**
-   * Sleeps until the time is over, `resume` is called, or the connection is back.
+   * Waits until the time is over, `resume` is called, or the connection is back.
    * @param {number} [most] milliseconds
    * @returns {Promise<void>}
    */
@@ -160,7 +160,7 @@ export class Transfer {
 }
 
 /**
- * Returns the bytes of a file that the server has, from its answer.
+ * Returns the number of bytes of a file that the server has, from its answer.
  * @param {unknown} answer
  * @returns {number | undefined}
  */
