@@ -217,7 +217,7 @@ def rollout_roll_back(*, rollout: Rollout, reason: str, actor: Actor = SYSTEM) -
 
 @repository_errors()
 def rollout_keep_old(*, rollout: Rollout, actor: Actor, days: float) -> Rollout:
-    """Let the old version stay loaded for so many days from now. Invalid: the number is out of range."""
+    """Keep the old version loaded for this many days from now. Invalid: the number is out of range."""
     require(actor, Right.OPERATE)
     if not 0 < days <= MAX_HOLD_DAYS:
         raise Invalid.at("days", f"expected a number of days above 0 and at most {MAX_HOLD_DAYS}, not {days:g}")
@@ -295,7 +295,7 @@ def _release(
 
 
 def _drift_gives_way(rollout: Rollout, actor: Actor) -> None:
-    """Overwrite changes by hand, which must not keep a rollout from its end."""
+    """Overwrite changes by hand, which must not prevent the end of a rollout."""
     require(actor, Right.OPERATE)
     if states.unfinished(rollout.model) == rollout:
         drift_give_way(model=rollout.model, actor=actor)
