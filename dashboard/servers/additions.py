@@ -29,7 +29,7 @@ class ServerAddition(ABC):
 
     @abstractmethod
     def listeners(self) -> list[Listener]:
-        """Return the listeners that the server will have, except Unix sockets. Invalid: their settings cannot be used."""
+        """Return the listeners of the server, except Unix sockets. Invalid: the settings of a listener cannot be used."""
 
     @abstractmethod
     def working_folder(self) -> Path | None:

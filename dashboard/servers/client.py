@@ -57,7 +57,7 @@ INFER_TIMEOUT_S = 300.0
 LOAD_TIMEOUT_S = 3600.0
 # The feed sends an event every second.
 FEED_SILENCE_S = 5.0
-# A few compressed bytes may decompress to gigabytes before they are counted.
+# A few compressed bytes may become gigabytes before the bytes are counted.
 _PLAIN = {"Accept-Encoding": "identity"}
 
 _SHOWN = 100  # the most characters that are shown of the path at which an answer is not understood
@@ -80,8 +80,8 @@ class Refused(DashboardError):
     """The server answered with a failure of its own (5xx), or not in JSON."""
 
 
-VERSION_LIMIT = 100  # characters of a version that are kept
-MESSAGE_LIMIT = 20_000  # characters of an error that are kept; our own server sends fewer
+VERSION_LIMIT = 100  # the number of characters of a version that are kept
+MESSAGE_LIMIT = 20_000  # the number of characters of an error that are kept; our own server sends fewer
 
 # Status of an answer -> its error; Refused for all others.
 _REFUSALS: dict[int, type[DashboardError]] = {
@@ -113,7 +113,7 @@ class Call(Generic[T]):
     headers: Mapping[str, str] | None = None
     control: bool = False  # whether the route needs the control key
     timeout: float = ANSWER_TIMEOUT_S
-    any_status: bool = False  # whether `read` takes refusals too
+    any_status: bool = False  # whether `read` accepts refusals too
     limit: int | None = ANSWER_BYTES  # bytes of the answer
 
 
@@ -224,7 +224,7 @@ class _Peer:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        own = server.bundled  # no other server gets its keys
+        own = server.bundled  # no other server gets the keys of the bundled one
         self._key = {settings.SERVER_CONTROL_HEADER: settings.SERVER_CONTROL_KEY} if own else {}
         self._token = (
             {"Authorization": f"Bearer {settings.SERVER_INFER_KEY}"} if own and settings.REQUIRE_TOKENS else {}
@@ -363,7 +363,7 @@ class AsyncServerClient(_Peer):
         return await self._call(_infer(name, body, {**headers, **self._token}, version))
 
     async def traffic(self, name: str) -> TrafficReport | None:
-        """Return the server's report of a model's rollout, or None if it has none."""
+        """Return the server's report of a model's rollout, or None if the model has no rollout."""
         return await self._call(_traffic(name))
 
     async def mismatches(self, name: str, after: int) -> list[Mismatch]:
@@ -447,7 +447,7 @@ def steps_of(error: DashboardError) -> list[CheckStep]:
 
 
 def release_of(error: DashboardError) -> int | None:
-    """Return the release of a refused load, as the server read it, or None if it reported none."""
+    """Return the release of a refused load, as the server read it, or None if the server reported no release."""
     release = error.details.get("release")
     return None if misfit(release, int) else cast(int, release)
 

@@ -1,8 +1,9 @@
 """A fair share of inference for each person: a bound on their requests that the inference server has at a time.
 
 A model answers requests in their order. Without a bound, a person who sends a hundred slow requests would make everybody else
-wait for all of them. Here a person has at most SHARE requests under way, with any of their tokens. Their further requests wait,
-and nobody else's do. When all SLOTS are taken, waiting requests get free slots person by person, in turns.
+wait for all of them. Here a person has at most SHARE requests under way, with any of their tokens. Further requests of this
+person wait; requests of other people do not. When all SLOTS are taken, waiting requests get free slots person by person,
+in turns.
 """
 
 import asyncio
@@ -18,9 +19,9 @@ from django.db import close_old_connections
 from dashboard.access.authorisation import Actor
 from dashboard.shared.exceptions import TooMany
 
-SLOTS = 64  # in one web process: fewer than its HTTP connections to the server
+SLOTS = 64  # the slots of one web process: fewer than its HTTP connections to the server
 SHARE = 8  # slots of one person
-WAITING = 128  # waiting requests of one person; each holds a thread and its body
+WAITING = 128  # the most waiting requests of one person; each holds a thread and its body
 WAIT_S = 300.0  # the longest time of an answer
 
 
@@ -65,7 +66,7 @@ class FairShares:
             self._end(person, ticket)
 
     def _ask(self, person: int) -> "Future[None]":
-        """Return a ticket, a future that is done when it has a slot."""
+        """Return a ticket, a future that is done when the ticket has a slot."""
         ticket: Future[None] = Future()
         with self._lock:
             queue = self._waiting.setdefault(person, deque())

@@ -12,7 +12,7 @@ from repository.core.json_types import JsonObject
 
 
 class Loading(TypedDict):
-    """The progress of a load. release: its number, None if the configuration has none."""
+    """The progress of a load. release: its number, None if the configuration has no number."""
 
     release: int | None
     step: str  # check, memory, load, warm, golden, switch, drain
@@ -177,7 +177,7 @@ class Stats(TypedDict):
     server: ProcessUsage
     unserved: NotRequired[dict[str, int]]  # model -> requests that found none of its versions serving, cumulative
     models: list[VersionCounters]
-    # A TrafficReport of each rollout that has changed. Each is checked by itself, so a wrong one does not spoil the others.
+    # A TrafficReport of each rollout that has changed. Each is checked separately, so a wrong one does not spoil the others.
     traffic: NotRequired[list[TrafficHead]]
 
 

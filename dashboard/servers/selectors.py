@@ -50,7 +50,7 @@ def has_gpus(server: Server) -> bool:
 
 
 def running_code(server: Server) -> str:
-    """Say whether a server runs compiled modules, and whether its next start will; "" if it has not reported its version."""
+    """Say whether a server runs compiled modules, and whether its next start will; "" if its version is unknown."""
     state = getattr(server, "state", None)
     if state is None or not isinstance(version := state.info.get(VERSION), str):
         return ""

@@ -105,7 +105,7 @@ def server_seen(*, server: Server, ready: bool, instance: str) -> None:
 
 
 def last_seen(*, server: Server) -> datetime | None:
-    """Return when the server answered last, exact to the interval of two records, or None if it never has."""
+    """Return when the server answered last, exact to the interval of two records, or None if it never answered."""
     return ServerState.objects.filter(server=server).values_list("checked_at", flat=True).first()
 
 

@@ -28,7 +28,7 @@ _KINDS: dict[type, str] = {bool: "bool_param", int: "int64_param", float: "doubl
 
 
 class Part(NamedTuple):
-    """One response. error: the reason why there is none, else ""."""
+    """One response. error: the reason why there is no response, else ""."""
 
     version: str
     outputs: list[Tensor]
