@@ -45,7 +45,7 @@ def quantile_of(counts: Counts, quantile: float) -> Estimate | None:
 
 
 def difference(candidate: Estimate | None, stable: Estimate | None) -> Estimate | None:
-    """Return the candidate's value minus the stable one's, or None if either is unknown."""
+    """Return the candidate's value minus the stable one's, or None if either value is unknown."""
     if candidate is None or stable is None:
         return None
     value = candidate.value - stable.value

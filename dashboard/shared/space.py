@@ -36,7 +36,7 @@ def give_space_back() -> int:
     if not (cut := before - _pragma("page_count")):
         return 0
     with connection.cursor() as cursor:
-        cursor.execute("PRAGMA wal_checkpoint(PASSIVE)")  # the file itself is cut here
+        cursor.execute("PRAGMA wal_checkpoint(PASSIVE)")  # the file itself becomes shorter only by a checkpoint
     return cut * _pragma("page_size")
 
 
