@@ -47,8 +47,10 @@ def lock_data_folder(folder: Path) -> DataFolderLock:
 
 
 def check_ports(host: str, ports: dict[str, int]) -> None:
-    """Check ports, given by their settings. Conflict: ports are taken; it names each with its setting. Invalid: two are
-    equal."""
+    """Check ports, given by their settings. Invalid: two ports are equal.
+
+    Conflict: ports are taken; the message names each port with its setting.
+    """
     _check_distinct(ports)
     taken = [(setting, port) for setting, port in ports.items() if not _is_free(host, port)]
     if taken:

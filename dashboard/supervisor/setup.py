@@ -20,8 +20,10 @@ from dashboard.uploads.examples import examples_publish
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The result of the preparation. password: the new administrator's, to be shown once; "" if SLIPWAY_ADMIN_PASSWORD set
-    it."""
+    """The result of the preparation.
+
+    password: the password of the new administrator, to be shown once; "" if SLIPWAY_ADMIN_PASSWORD set it.
+    """
 
     server: Server
     migrated: bool
@@ -46,7 +48,7 @@ def prepare() -> Prepared:
 
 
 def _examples() -> tuple[list[str], str]:
-    """Publish the examples; return their names, and the error if one failed, because `up` starts without it too."""
+    """Publish the examples; return their names, and the error if one failed, because `up` starts without that example too."""
     try:
         return examples_publish(), ""
     except DashboardError as error:
