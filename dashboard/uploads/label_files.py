@@ -18,7 +18,7 @@ _MOST_BYTES = 1 << 20
 
 
 def with_labels(arrangement: Arrangement, proposal: Proposal, folder: Path) -> tuple[Arrangement, Proposal]:
-    """Return both, with the label files among the model's files. folder: their new place in the upload's folder."""
+    """Return both arguments, with the label files among the model's files. folder: their new place in the upload's folder."""
     document = Document.read(proposal["config"])
     if document.mistake or proposal["backend"] == "python":
         return arrangement, proposal

@@ -141,7 +141,7 @@ def _proposal(request: HttpRequest, found: Upload, typed: Document | None, base:
 
 
 def _refusal(request: HttpRequest, found: Upload, review: Review) -> str:
-    """Return why this person cannot publish with that text now, as a sentence; "" if they can."""
+    """Return why this person cannot publish with that text now, as a sentence; "" if the person can."""
     model = Model.objects.filter(name=found.model_name).first()
     by_hand = changed_by_hand(model) if model is not None else ""
     return refusal_for(request, review.needs) or (sentence(by_hand) if by_hand else "")

@@ -70,9 +70,9 @@ def upload_publish(
     """Publish one new version, with a release and an audit entry. The server may be down, because `watch` loads it later.
 
     document: the configuration to publish, by default the present one of the model, or the proposed one of a new model.
-    base_release: the model's release that the document was made from, by default the newest one at the inspection. Outdated:
-    another text came since.
-    make_live: serve only this version. load: ask the servers for the model. With neither, the served versions stay.
+    base_release: the model's release that the document was made from, by default the newest one at the inspection.
+    Outdated: the model has got another text since that release.
+    make_live: serve only this version. load: ask the servers for the model. With neither, the served versions do not change.
     within: a job that publishes as a part of its own work; it calls `publication_run` after this returns.
     A small upload is published before this returns (see the job's state), a large one by a worker.
     """
@@ -162,7 +162,7 @@ def _stand(model: Model, newest: Release | None) -> _Stand:
 
 
 def _model_for(upload: Upload, actor: Actor, repository: ModelRepository) -> Model:
-    """Return the model's row, locked; create it if there is none."""
+    """Return the model's row, locked; create the row if there is none."""
     model, made = Model.objects.get_or_create(
         name=upload.model_name,
         defaults={"created_by": actor.user, "last_number": last_number_ever(upload.model_name)},
@@ -373,7 +373,7 @@ def _recover(upload: Upload) -> str:
 
 
 def _placed(folder: Path, progress: Progress = SILENT) -> Manifest | None:
-    """Return the manifest of a version that an earlier attempt placed before it died, or None if it placed none."""
+    """Return the manifest of a version that an earlier attempt placed before it died, or None if no attempt placed one."""
     if not folder.is_dir():
         return None
     progress.plan(storage.tree_size(folder))

@@ -21,7 +21,7 @@ from repository.config.lines import unified
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """The review of an upload. meanwhile: a newer release with another text. base_release: the number of the newest one."""
+    """The review of an upload. meanwhile: a newer release with another text. base_release: the number of the newest release."""
 
     document: Document
     base_release: int

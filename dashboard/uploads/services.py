@@ -117,7 +117,7 @@ def upload_add_files(*, upload: Upload, actor: Actor, files: list[dict[str, Any]
 def upload_receive_chunk(
     *, upload: Upload, number: int, offset: int, chunk: bytes, actor: Actor, sha256: str = ""
 ) -> UploadFile:
-    """Append a chunk (at most 8 MiB) to file `number`; return the file. WrongOffset: it names the right offset."""
+    """Append a chunk (at most 8 MiB) to file `number`; return the file. WrongOffset: the error has the right offset."""
     upload_require_own(upload=upload, actor=actor)
     file = upload_file(upload=upload, number=number)
     if len(chunk) > settings.UPLOAD_CHUNK_BYTES:
@@ -216,13 +216,13 @@ def upload_file(*, upload: Upload, number: int) -> UploadFile:
         return upload.files.get(number=number)
     except UploadFile.DoesNotExist:
         upload.refresh_from_db(fields=["state"])
-        if upload.state in (UploadState.CANCELLED, UploadState.EXPIRED):  # its files are gone with it
+        if upload.state in (UploadState.CANCELLED, UploadState.EXPIRED):  # the files are removed with the upload
             states.refuse_unless(upload, "receive")
         raise NotFound(f"the upload has no file {number}") from None
 
 
 def _refuse_foreign(paths: list[str]) -> None:
-    """Raise Invalid if no file can be a model, and one of them is known to be something else."""
+    """Raise Invalid if no file can be a model, and one file is known to be something else."""
     found = foreign_formats.by_names(paths)
     if found is not None:
         path, kind = found
@@ -298,7 +298,7 @@ def _refuse_more(actor: Actor, rows: Sequence[UploadFile], *, uploads: int) -> N
 
 
 def _ensure_space(size: int) -> None:
-    """Raise NoSpace unless this upload fits in addition to the missing bytes of others."""
+    """Raise NoSpace unless the disk has room for this upload and for the missing bytes of the other uploads."""
     open_files = UploadFile.objects.filter(upload__state=UploadState.RECEIVING)
     outstanding = open_files.aggregate(bytes=Sum(F("size") - F("received")))["bytes"] or 0
     try:

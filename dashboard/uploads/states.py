@@ -109,7 +109,7 @@ def inspect(upload: Upload) -> None:
 
 
 def extend(upload: Upload) -> None:
-    """Reopen the upload for missing files; the findings about the others are removed."""
+    """Reopen the upload for missing files; the findings about the present files are removed."""
     _move(upload, "extend", error="", proposal={}, contents={}, expires_at=_expiry())
 
 
