@@ -37,7 +37,7 @@ _GAP = timedelta(seconds=1)
 
 
 class Stretch(NamedTuple):
-    """A time in which a version or release was live without a break. until: its end, or None while it is live."""
+    """A time in which a version or release was live without a break. until: its end, or None while the stretch continues."""
 
     since: datetime
     until: datetime | None
@@ -48,9 +48,9 @@ class Side:
     """A version or a release, with the facts that are compared.
 
     key: "v3" or "r7", as in an address. version: for a release, the version that answers requests that name no version, or
-    None if its row is gone. life: the life of a release, or None for a version. golden: the results of its last check with
-    golden requests (name, version, passed, detail). figures: the totals of the last 24 hours; for a release, of the time while
-    it served.
+    None if the row of the version is gone. life: the life of a release, or None for a version. golden: the results of its last
+    check with golden requests (name, version, passed, detail). figures: the totals of the last 24 hours; for a release, the
+    totals of the time while it served.
     """
 
     key: str
@@ -75,7 +75,7 @@ class Side:
 
 
 class GoldenPair(NamedTuple):
-    """The results of a golden request, or None for a side that did not run it."""
+    """The results of a golden request, or None for a side that did not run the request."""
 
     name: str
     a: dict[str, Any] | None
@@ -137,7 +137,7 @@ def chosen(model: Model, a: str, b: str) -> tuple[str, str]:
     """Return the two sides to compare: the named ones, with a useful default for a side that was not named.
 
     By default the version that answers now is on the left and the newest other version on the right; if there is only one
-    version, the last two releases. A side is "" if nothing is left for it.
+    version, the last two releases. A side is "" if there is no version or release left for it.
     """
     if a and b:
         return a, b

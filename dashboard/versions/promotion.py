@@ -40,7 +40,7 @@ class Promotion:
     version already answers, or none does. present: the choice with the present configuration. fitting: the choice with the
     configuration that the version served with last, else the one proposed for its file, or None if that is the present one.
     examples: the examples that would not fit any more, with the reasons. callers: the ensembles that call the model, with their
-    faults. refusal: a clause that says why no version can be made live now; "" if one can.
+    faults. refusal: a clause that says why no version can be made live now; "" if a version can.
     """
 
     version: Version

@@ -105,9 +105,10 @@ def aliases_set(*, model: Model, aliases: Mapping[str, int], actor: Actor, base_
     """Make a release in which the versions have these aliases and no others; return the newest one if they already have them.
 
     Versions that get an alias are served, too. The version of the alias `default` answers requests that name no version; if the
-    alias is not given, the version that answers them now goes on to do so. base_release: the number of the release whose
-    aliases the person saw; later changes of other aliases stay. Invalid: an alias is not valid, or there is no such published
-    version. NamesMoved: somebody has changed the same aliases since.
+    alias is not given, the version that answers them now continues to answer them.
+    base_release: the number of the release whose aliases the person saw; later changes of other aliases are kept.
+    Invalid: an alias is not valid, or there is no such published version.
+    NamesMoved: somebody has changed the same aliases since that release.
     """
     require(actor, Right.OPERATE)
     if wrong := aliases_problem({**aliases}, ModelConfig()):

@@ -29,9 +29,9 @@ RANGES = {
     "1y": timedelta(days=365),
 }
 _BARS = 500  # the most spans that are read, the newest ones: more than a picture can show
-_NARROWEST = 0.25  # per cent of the width, so that a short span can be seen and clicked
+_NARROWEST = 0.25  # the least width of a bar in per cent, so that a short span can be seen and clicked
 _TICKS = 4
-_HEIGHT = 20  # of a row in pixels; a share of 0 is still a line
+_HEIGHT = 20  # the height of a row in pixels; a share of 0 is still a line
 _LOWEST = 2
 
 
