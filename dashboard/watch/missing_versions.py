@@ -1,6 +1,6 @@
 """Finds versions that should be served and are not, although the model is loaded: somebody moved their folders.
 
-If a folder is missing, a person is told. If it is there, or there again, the model is loaded again.
+If a folder is missing, the error asks a person to put it back. If the folder is there, the model is loaded again.
 """
 
 from collections.abc import Iterable

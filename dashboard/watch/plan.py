@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from dashboard.shared.choices import ModelStatus
 
-# Seconds until the next attempt, by the number of failed ones in a row.
+# Seconds until the next attempt, by the number of failed attempts in a row.
 RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 # The same if the server ended while it loaded the model; after the last attempt the model waits for a person.
 CRASH_RETRY_S = (0.0, 2.0, 10.0)

@@ -90,7 +90,7 @@ class Reconciler:
         self._seen: tuple[bool, str] | None = None
         self._resumed = False  # whether checks that an earlier `watch` abandoned have been ended
         self._looked_at: datetime | None = None  # when the server was seen last, also by an earlier `watch`
-        self._missing: dict[str, MissingVersions] = {}  # as of the last step
+        self._missing: dict[str, MissingVersions] = {}  # the missing versions at the last step
         self._reloading: set[str] = set()  # models that are being loaded for their missing versions
         self._index_at = self._seen_at = 0.0
         self._wake = asyncio.Event()  # set when a call ends, so that the next step begins immediately
@@ -261,7 +261,7 @@ class Reconciler:
     async def _break_off(self, wanted: list[DesiredModel], now: float) -> None:
         """Cancel long loads of releases that a person has replaced meanwhile, because such a load may hang.
 
-        It repeats this, because the server may run a load of an earlier `watch` before ours.
+        The request to cancel is repeated, because the server may run a load of an earlier `watch` before ours.
         """
         for one in wanted:
             begun = self._begun.get(one.name)
@@ -351,7 +351,7 @@ class Reconciler:
         await self._bring(one, plan.wanted, plan.override, golden)
 
     async def _load_good(self, one: DesiredModel, plan: LoadPlan, error: str = "") -> bool:
-        """Load the last good release; return whether one serves now. error: why the wanted release does not serve."""
+        """Load the last good release; return whether a release serves now. error: why the wanted release does not serve."""
         for release in plan.good:
             override = override_of(release)
             if not override:
