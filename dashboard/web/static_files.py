@@ -40,7 +40,7 @@ class StaticFile:
 
     @cached_property
     def compressed(self) -> bytes | None:
-        """The compressed content, made at the first request, or None if it would not be smaller."""
+        """The compressed content, made at the first request, or None if it would not be smaller than the file."""
         if not self.type.startswith(TEXT):
             return None
         packed = gzip.compress(self.content, mtime=0)

@@ -28,7 +28,7 @@ class PushConsumer(AsyncJsonWebsocketConsumer):
     async def connect(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
         if not self._same_origin() or not await sync_to_async(actor_of_scope(self.scope).may)(self.right):
-            await self.close()  # before it is accepted: status 403
+            await self.close()  # closing before accepting answers with status 403
             return
         await self.accept()
         try:
@@ -40,7 +40,7 @@ class PushConsumer(AsyncJsonWebsocketConsumer):
         self._tasks = [asyncio.create_task(self._run(work)), asyncio.create_task(self._run(self._revalidate()))]
 
     async def prepare(self) -> Awaitable[None]:
-        """Return the work to run for as long as the browser is connected. DashboardError: nothing is at this address."""
+        """Return the work to run for as long as the browser is connected. DashboardError: there is nothing at this address."""
         raise NotImplementedError
 
     async def disconnect(self, code: int) -> None:
