@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from dashboard.shared.exceptions import Invalid, TooLarge
 
 _LONGEST_NUMBER = re.compile(rb"[0-9]{4000}")
-_LARGE_NUMBER = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{300}")  # it may be too large for a float
+_LARGE_NUMBER = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{300}")  # a number that may be too large for a float
 
 
 class BoundedJSONParser(JSONParser):

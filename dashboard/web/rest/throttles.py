@@ -1,4 +1,4 @@
-"""The rate limit of REST. It is high because an upload in chunks takes many requests. Each web process counts for itself."""
+"""The rate limit of REST, a high one because an upload in chunks takes many requests. Each web process counts for itself."""
 
 from rest_framework.throttling import UserRateThrottle
 
