@@ -305,8 +305,8 @@ class InferenceServer:
         return self._manager.index.all_statistics()
 
     def mismatches(self, name: str, after: int) -> list[Mismatch]:
-        """Return those of the worst mismatches, kept by the shadow of a model's rollout, whose ids are above `after`. NOT_FOUND
-        for an unknown model."""
+        """Return the worst mismatches with ids above `after` that the shadow of a model's rollout keeps. NOT_FOUND for an
+        unknown model."""
         rollout = self._manager.rollout(name)
         return [] if rollout is None or rollout.mirror is None else rollout.mirror.mismatches.after(after)
 

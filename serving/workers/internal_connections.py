@@ -56,7 +56,7 @@ class InternalConnections:
 
 
 class _HttpConnection(Connection):
-    """An internal connection that reports the address of the client as that of its peer."""
+    """An internal connection that reports the client's address as the address of its peer."""
 
     def __init__(self, peer: Peer, context: Context, routes: RouteTable, connections: Connections) -> None:
         super().__init__(context, routes, connections)

@@ -26,8 +26,8 @@ from serving.workers.worker_link import WorkerLink
 log = logging.getLogger(__name__)
 
 _ROOT = str(Path(__file__).resolve().parents[2])
-_SILENT_S = 1.0  # a worker without a heartbeat for this time no longer accepts: the core accepts for it
-_HUNG_S = 10.0  # a worker without a heartbeat for this time is killed; --process-heartbeat-timeout-secs may be less
+_SILENT_S = 1.0  # the core accepts connections for a worker that has given no heartbeat for this time
+_HUNG_S = 10.0  # a worker silent for this time, or for a shorter --process-heartbeat-timeout-secs, is killed
 _END_S = 2.0  # a worker has this time to end when the core asks it to
 _START_S = 60.0  # a worker has at least this time for its first heartbeat
 

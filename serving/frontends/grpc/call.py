@@ -1,4 +1,4 @@
-"""One gRPC call on one HTTP/2 stream: messages in, messages and a status out (gRPC's PROTOCOL-HTTP2)."""
+"""One gRPC call on one HTTP/2 stream: it takes messages, and sends messages and a status (gRPC's PROTOCOL-HTTP2)."""
 
 import logging
 import time

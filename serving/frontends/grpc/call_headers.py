@@ -200,5 +200,5 @@ def error_response(status: Status, message: str) -> HeaderFrame:
 
 @functools.cache
 def http_error(http_status: int) -> HeaderFrame:
-    """Return the headers for a request that is no gRPC call."""
+    """Return the response headers for a request that is not a gRPC call."""
     return header_frame(encode_headers([(b":status", str(http_status).encode())]), ends=True)

@@ -1,4 +1,4 @@
-"""Compressed messages of gRPC calls, both ways: small ones on the event loop, large ones on another thread.
+"""Compresses and decompresses messages of gRPC calls: small ones on the event loop, large ones on another thread.
 
 Source: gRPC's PROTOCOL-HTTP2, Message-Encoding, where "deflate" means the zlib format.
 """

@@ -150,7 +150,7 @@ class MessageStream(Stream):
         self.max_message_size = max_message_size
         self.answered = False  # the final status is decided: later messages are ignored
         self.reading = False
-        self.reader: MessageReader | None = None  # None while each piece was exactly one message
+        self.reader: MessageReader | None = None  # None as long as each piece was exactly one message
         self.memory_taken = 0  # bytes
         self.message_memory = 0  # bytes of memory taken for the message that is being handed over
         self.decompressing: asyncio.Task[None] | None = None

@@ -52,7 +52,7 @@ POOL.AddSerializedFile(_file(reflection_pb2.DESCRIPTOR, "grpc.reflection.v1alpha
 
 
 def message_class(name: str) -> Any:
-    """Return the class of a message of POOL by its full name; such classes are made at run time and have no type to name."""
+    """Return the class of a message of POOL by its full name. It is made at run time, so no annotation can name its type."""
     return message_factory.GetMessageClass(POOL.FindMessageTypeByName(name))
 
 

@@ -160,7 +160,7 @@ class RequestDecoder:
         return self._request(head, _text(parts.id), inputs, headers)
 
     def _decode_message(self, message: pb.ModelInferRequest, headers: Mapping[str, str]) -> InferenceRequest:
-        """Decode a request with typed contents or unknown fields by protobuf alone."""
+        """Decode a request with typed contents or unknown fields, by protobuf only."""
         head = _request_head(message)
         raw = list(message.raw_input_contents)
         if not head.typed:

@@ -1,4 +1,4 @@
-"""One client's connection: it finds requests in the received bytes, hands them on, and bounds every wait for the client.
+"""One client's connection: finds requests in the received bytes, hands them on, and limits every wait for the client.
 
 The connection is an asyncio.BufferedProtocol, so that a large body is received straight into its own buffer and small
 reads share one buffer. Heads are found here and parsed by httptools; the Pipeline writes the answers.
@@ -30,7 +30,7 @@ UNKNOWN = b"", UNKNOWN_HEAD, NO_ROUTE  # in place of the last head, before the f
 
 
 class Connections:
-    """The open connections of a listener, and the clock of their time limits, which runs while there are any."""
+    """The open connections of a listener, and the clock of their time limits, which runs while connections are open."""
 
     def __init__(self) -> None:
         self.tick = 0  # seconds since start, counted while there are connections
@@ -48,7 +48,7 @@ class Connections:
         self._empty.clear()
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(1.0, self._sweep)
-        if self._draining:  # it was accepted before `drain`, and its handshake has just ended
+        if self._draining:  # the connection was accepted before `drain`, and its handshake has just ended
             connection.drain()
 
     def discard(self, connection: "Connection") -> None:
@@ -487,7 +487,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close_idle(self) -> None:
         pipeline = self._pipeline
-        if pipeline.write_paused:  # unsent bytes would keep it open
+        if pipeline.write_paused:  # unsent bytes would keep the connection open
             self.abort()
         elif pipeline.transport is not None:
             pipeline.transport.close()

@@ -144,7 +144,7 @@ class Exchange:
         self.requests = ()  # they refer to this exchange: only the cycle collector would free their tensors
 
     def fail(self, error: Exception) -> None:
-        """Answer with the error and cancel the requests. An error whose text the client does not get is logged."""
+        """Answer with the error and cancel the requests. The error is logged if the client does not get its text."""
         if not isinstance(error, ServingError | HttpError):
             log.error("a request failed unexpectedly", exc_info=error)
         requests = self.requests
@@ -180,7 +180,7 @@ class Exchange:
         self._add(f"{start}{connection_header(self.head, closing)}\r\n".encode())
 
     def start_relay(self, on_drained: Callable[[], None], on_abandoned: Callable[["Exchange"], None]) -> None:
-        """Begin an answer that another process has encoded: the data of `write` goes out as it is."""
+        """Begin an answer that another process has encoded: the data of `write` is sent unchanged."""
         self.on_drained, self.on_abandoned = on_drained, on_abandoned
 
     def write(self, data: bytes) -> None:
@@ -217,7 +217,7 @@ class Exchange:
         self.memory_taken -= size
 
     def _keep(self) -> None:
-        """Count the bytes by which an answer that waits for earlier ones is larger than its request."""
+        """Count memory for an answer that waits for earlier answers, as far as it is larger than its request."""
         pipeline = self.pipeline
         more = sum(map(len, self.chunks)) - self.memory_taken
         if more > COUNTED_FROM and pipeline.transport is not None:
@@ -276,7 +276,7 @@ def _cancel(requests: tuple[InFlightRequest, ...]) -> None:
 
 
 class Pipeline:
-    """The exchanges under way on one connection. Their answers leave in the order of the requests.
+    """The exchanges under way on one connection. The answers are sent in the order of the requests.
 
     `transport` is None when the client has gone. `closing` says that the connection closes after these exchanges.
     `memory_until_sent` is the memory, in bytes, of requests whose answers are complete but have not been sent yet.

@@ -45,7 +45,7 @@ Chunk = bytes | memoryview
 
 
 class HttpError(Exception):
-    """A refusal in HTTP's own terms."""
+    """A refusal with an HTTP status and headers."""
 
     def __init__(self, status: int, message: str, headers: Sequence[tuple[str, str]] = ()) -> None:
         super().__init__(message)
@@ -235,7 +235,7 @@ def _accepted_encoding(header: str) -> str:
 
 
 def _weight(parameters: str) -> float:
-    """Return the quality value, such as 0.5 for `q=0.5`; 1 if there are no parameters, 0 for a malformed one."""
+    """Return the quality value, such as 0.5 for `q=0.5`; 1 if there are no parameters, 0 if they are malformed."""
     if not parameters:
         return 1.0
     match = _WEIGHT.fullmatch(parameters.strip())
@@ -303,7 +303,7 @@ ErrorReply = Callable[[Exception], Reply]
 
 
 def encodable(text: str) -> str:
-    """Return a message as UTF-8 can hold it: it may quote half a surrogate pair that the client has sent."""
+    """Return a message whose characters UTF-8 can encode: the original may quote half a surrogate pair from the client."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -1,7 +1,7 @@
 """The server's side of one HTTP/2 connection as an asyncio protocol (RFC 9113).
 
-It reads frames, keeps streams and flow-control windows, and bounds the work that a peer can cause. The Stream subclass that
-`make_stream` returns gives requests their meaning.
+The connection reads frames, keeps streams and flow-control windows, and limits the work that a peer can cause. The Stream
+subclass that `make_stream` returns handles a request.
 """
 
 import asyncio
@@ -469,7 +469,7 @@ class Connection(FrameReader, Generic[Head]):
 
     def close_idle(self) -> None:
         """Close a connection that only waits for its client, which may open another one."""
-        if self.writer.paused:  # unsent bytes would keep it open
+        if self.writer.paused:  # unsent bytes would keep the connection open
             self.transport.abort()
         elif not self.closing:
             self.transport.write(h2.goaway(self._streams.last_id, ErrorCode.NO_ERROR))

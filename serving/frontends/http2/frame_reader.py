@@ -67,7 +67,7 @@ def make_scratch() -> memoryview:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class FrameReader(asyncio.BufferedProtocol):
-    """The receiving half of a connection. An error of an `on_...` method ends the stream or the connection."""
+    """The receiving half of a connection. An exception of an `on_...` method ends the stream or the connection."""
 
     __slots__ = (
         "_block",
@@ -90,7 +90,7 @@ class FrameReader(asyncio.BufferedProtocol):
         self.closing = False  # further bytes are ignored
         self.expects_settings = True
         self._expects_preface = True
-        self._rest: bytes | bytearray = b""  # the beginning of a frame that is handled whole
+        self._rest: bytes | bytearray = b""  # the beginning of a frame, until the frame is whole
         self._needed = 0  # bytes that `_rest` must have before it is parsed
         self._part_left = 0  # bytes of a DATA frame that is being received in parts
         self._part_of = 0

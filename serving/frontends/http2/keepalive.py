@@ -1,4 +1,4 @@
-"""Keepalive of one HTTP/2 connection: our pings, the ping strikes of the peer, and how old a connection may become.
+"""Keepalive of one HTTP/2 connection: our pings, the ping strikes of the peer, and the greatest age of a connection.
 
 Source: gRPC, doc/keepalive.md and proposals A8 and A9; the settings are tritonserver's --grpc-keepalive-... flags.
 """
@@ -68,7 +68,7 @@ class Keepalive:
         self._strikes = 0
 
     def peer_pings_too_often(self, now: float, traffic: object, calls: bool) -> bool:
-        """Count a ping of the peer; return True when its ping strikes are used up. calls: whether it has calls open."""
+        """Count a ping of the peer; return True when its ping strikes are used up. calls: the peer has open calls."""
         settings = self._settings
         if traffic != self._peer_traffic:
             self._peer_traffic = traffic
@@ -87,7 +87,7 @@ class Keepalive:
         self._heard_at = now
 
     def wants_ping(self, now: float, traffic: object, calls: bool) -> bool:
-        """Return whether to send a ping now; asked regularly."""
+        """Return whether to send a ping now. Called regularly."""
         settings = self._settings
         if traffic != self._traffic:
             self._traffic = traffic

@@ -124,8 +124,8 @@ class Stream:
         return 0
 
     def keep(self, size: int) -> None:
-        """Count memory for the response, of which `size` bytes wait for the peer, as far as it exceeds the request. If there is
-        no memory, reset the stream."""
+        """Count memory for the `size` bytes of the response that wait for the peer, as far as they exceed the memory of the
+        request. If there is no memory, reset the stream."""
         more = size - self.counted() - self.unread_memory
         if more > COUNTED_FROM:
             try:
@@ -173,7 +173,7 @@ class FrameWriter:
         size: int = 0,
         trailers: HeaderFrame = NO_HEADERS,
     ) -> None:
-        """Send headers, body (buffers of `size` bytes in all, which nobody changes any more) and trailers, which end the
+        """Send headers, body (buffers of `size` bytes in all, which must not change any more) and trailers, which end the
         stream; each may be empty. Data that cannot be sent now waits in `stream.outgoing`."""
         identifier = stream.id.to_bytes(4, "big")
         start, block = headers

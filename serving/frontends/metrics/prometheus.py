@@ -112,7 +112,7 @@ _GPU_GAUGES: list[tuple[str, str, str, Callable[[Gpu], int | float | None]]] = [
 class LatencyBuckets:
     """The exported buckets of latencies, from 32 us to 67 s: 1, 2, 5 or 10 buckets for each doubling.
 
-    The upper bounds are also bounds of the fine buckets. The bounds of 10 buckets include those of all other choices.
+    The upper bounds are also bounds of the fine buckets. The bounds of 10 buckets include the bounds of all other choices.
     """
 
     def __init__(self, to_a_doubling: int) -> None:

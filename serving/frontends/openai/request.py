@@ -1,6 +1,6 @@
 """Checks a request to the OpenAI-compatible routes: its prompts, the number of answers to each, and the model's settings.
 
-Source: OpenAI API reference, Completions and Chat; a field that this server does not support is refused by its name.
+Source: OpenAI API reference, Completions and Chat. A request with a field that this server does not support is refused.
 """
 
 import json

@@ -62,7 +62,7 @@ JsonMembers = Mapping[str, object]
 class InputHeader:
     """The declaration of one input.
 
-    binary_size: bytes of the input in the binary part; -1 if its data is in the JSON or in `region`. plain: numpy has the same
+    binary_size: bytes of the input in the binary part; -1 if its data is in the JSON or in `region`. plain: numpy uses the same
     binary form. pack: makes the binary form from the elements, which are Python numbers, and raises if one is of another kind
     or out of range; None for too many elements, and for a datatype that is not numbers in JSON.
     """
@@ -97,7 +97,7 @@ class InferHeader:
     """The checked JSON of a request. Requests with equal outlines share it; only `outlines` changes.
 
     given: the inputs whose data is in the JSON. binary_size: the bytes of all inputs in the binary part together.
-    outlines: model -> the outline of its last response to this header.
+    outlines: model -> the outline of the model's last response to this header.
     """
 
     inputs: list[InputHeader]
@@ -112,7 +112,7 @@ class InferHeader:
     timeout_us: int = 0
     sequence: SequencePosition = NO_SEQUENCE
     rules: dict[str, OutputRule] = field(default_factory=dict)  # outputs to classify or to put into shared memory
-    all_binary: bool = False  # no output is asked for as JSON
+    all_binary: bool = False  # all outputs are sent as binary data
     outlines: BoundedCache[str, ResponseOutline] = field(default_factory=lambda: BoundedCache(8))
 
     def is_binary(self, output: str) -> bool:

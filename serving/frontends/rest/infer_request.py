@@ -47,8 +47,8 @@ def decode(
 
 
 def read_whole(body: Chunk) -> tuple[InferHeader, str, list[Array]]:
-    """Return the header, the request's id, and the tensors of the inputs whose data is in the JSON, all parsed at once.
-    INVALID_ARG for wrong ones."""
+    """Parse the body whole. Return the header, the request's id, and the tensors of the inputs whose data is in the JSON.
+    INVALID_ARG for a wrong request."""
     header, data = check_header(load_json(body))
     return header, header.id, [*map(_from_json, header.given, data)]
 

@@ -1,4 +1,4 @@
-"""A cache of results with a limit on its entries: a full one forgets its oldest entry."""
+"""A cache of results with a limit on its entries: a full cache forgets its oldest entry."""
 
 import threading
 from typing import TypeVar

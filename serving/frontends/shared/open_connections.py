@@ -19,7 +19,7 @@ class OpenConnection(Protocol):
         """Return how many seconds the connection has waited for its client; None while it has a request under way."""
 
     def close_idle(self) -> None:
-        """Close the connection, with the notice that its protocol has for this."""
+        """Close the connection, after the notice that its protocol has for the end of a connection."""
 
 
 _open: dict[OpenConnection, None] = {}  # in the order in which they came

@@ -34,7 +34,7 @@ class LinkConnection(asyncio.BufferedProtocol):
 
     @abstractmethod
     def on_closed(self) -> None:
-        """The other side has gone, or the connection was ended."""
+        """The connection has been closed, by the other side or by this side."""
 
     def wake(self) -> None:
         """Send a message when this turn of the loop is over."""

@@ -19,7 +19,7 @@ from serving.frontends.http1.message import HOP_BY_HOP
 from serving.workers.program.core_client import CoreClient
 
 _PIECE = 256 << 10  # bytes of a body that are written by one call
-# The headers beside HOP_BY_HOP are no longer true when the body has been received and decompressed.
+# Hop-by-hop headers, and headers that are no longer true when the body has been received and decompressed.
 _LEFT_OUT = HOP_BY_HOP | {"content-encoding", "content-length", "expect"}
 
 
