@@ -11,7 +11,7 @@ from benchmarks.loads.outcome import Outcome
 
 @dataclass(frozen=True)
 class Key:
-    """Identifies a measurement. case: the model and the encoding. load: "32 clients", or "80 % load" for an open loop."""
+    """Identifies a measurement. case: the model and the encoding. load: "32 clients", or "80% load" for an open loop."""
 
     round: int
     server: str

@@ -12,7 +12,7 @@ from benchmarks.loads.http2_client import DATA, END_HEADERS, END_STREAM, HEADERS
 from benchmarks.loads.requests import http_request, infer_message
 
 TIMEOUT_S = 120.0
-RECEIVED = 1 << 16  # the most bytes that one call receives
+RECEIVED = 1 << 16  # the most bytes that one read receives
 DATATYPES = {"int32": "INT32", "float32": "FP32"}
 
 

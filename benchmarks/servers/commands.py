@@ -37,9 +37,8 @@ class Ports:
     more: Sequence[int]
 
 
-Command = Callable[
-    [Path, Ports], Sequence[str]
-]  # writes the peer's files into the folder, and returns the command line
+# Writes the peer's files into the folder, and returns the command line.
+Command = Callable[[Path, Ports], Sequence[str]]
 
 
 @contextmanager

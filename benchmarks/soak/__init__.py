@@ -5,7 +5,7 @@
 | module | does |
 | --- | --- |
 | `models` | the models that get the requests, and the answers that each must give |
-| `load` | raw clients over HTTP, gRPC and gRPC streams, and a few stock ones, all in one thread |
+| `load` | raw clients over HTTP, gRPC and gRPC streams, and a few stock clients, all in one thread |
 | `dashboard` | the actions of a person, through the REST API |
 | `disturbances` | changes and kills, one after the other, and the failures that each excuses |
 | `record` | the counts: kept in a file, from which an interrupted run continues, and written as a page |

@@ -77,7 +77,8 @@ class Document:
         """Return the document of a text, without the number of its release."""
         plain = _WRITTEN.sub("", text)
         found = kept(plain) if len(plain) <= KEPT_CHARACTERS else Document(plain)
-        if _STAMP in plain and not found.mistake and _STAMP in found.message.parameters:  # in another form
+        # The text may have the number in another form.
+        if _STAMP in plain and not found.mistake and _STAMP in found.message.parameters:
             return found.edited(lambda config: config.parameters.pop(_STAMP))
         return found
 

@@ -80,7 +80,7 @@ class _Editor:
             position = max(edit.end, position)
         return "".join([*pieces, self.text[position : value.end]])
 
-    # -- statements that are there -----------------------------------------------------------------------------------
+    # -- existing statements -----------------------------------------------------------------------------------------
     def _replaced(
         self, written: list[Statement], field: FieldDescriptor, old: Message, new: Message
     ) -> Iterator[_Edit]:

@@ -1,4 +1,4 @@
-"""Checks whether a configuration fits a model file: contradictions that a server refuses, and those that fail requests.
+"""Checks whether a configuration fits a model file. A server refuses some contradictions; others make requests fail.
 
 Before the check, the fields that the configuration leaves out are completed from the file, as the server does.
 """

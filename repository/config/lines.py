@@ -76,7 +76,7 @@ def _traced(rounds: "list[array[int]]", index: int, x: int) -> list[Hunk]:
 
 
 def _joined(single: Sequence[Hunk]) -> list[Hunk]:
-    """Return the changes, with those that touch joined."""
+    """Return the changes; changes of neighbouring lines are joined."""
     found: list[Hunk] = []
     for hunk in single:
         if found and hunk.start <= found[-1].end and hunk.from_ <= found[-1].to:

@@ -53,9 +53,8 @@ def _built(config: ModelConfig) -> ModelConfig:
     built.ClearField("version_policy")
     if not config.HasField("sequence_batching"):
         built.ClearField("dynamic_batching")
-    if (
-        not config.cc_model_filenames
-    ):  # where each kind of GPU has a file, the instance groups decide which file is loaded
+    # If each kind of GPU has a file, the instance groups decide which file is loaded.
+    if not config.cc_model_filenames:
         built.ClearField("instance_group")
     for key in [key for key in built.parameters if key.startswith(SLIPWAY_PREFIX)]:
         own = OWN_PARAMETERS.get(key.removeprefix(SLIPWAY_PREFIX))

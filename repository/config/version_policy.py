@@ -23,7 +23,7 @@ def select(config: ModelConfig, available: Iterable[int]) -> list[int]:
 
 
 def missing(config: ModelConfig, available: Iterable[int]) -> list[int]:
-    """Return the versions that a `specific` policy names but that are not there."""
+    """Return the versions that a `specific` policy names but that do not exist."""
     if config.version_policy.WhichOneof("policy_choice") != "specific":
         return []
     return sorted(set(config.version_policy.specific.versions) - set(available))

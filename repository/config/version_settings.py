@@ -1,4 +1,4 @@
-"""`slipway.version_settings`: settings of single versions, which replace those of the model.
+"""`slipway.version_settings`: settings of single versions, which replace the settings of the model.
 
 {"2": {"max_batch_size": 8, "instance_group": [{"count": 2}]}}
 

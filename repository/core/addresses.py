@@ -1,4 +1,4 @@
-"""Brings addresses and paths into the normal form in which they are compared with the allowed ones.
+"""Brings addresses and paths into a normal form, in which they are compared with the allowed addresses and paths.
 
 A server may decode an address and resolve ".." before it uses the address. So this module does both before the comparison, and
 refuses an address that leads elsewhere than it shows.

@@ -15,7 +15,8 @@ _MAX_NAME = 200
 _FRAME = re.compile(
     r"""^  File ".*", line \d+ in ((?:loading|completing|executing) version \d+ of model '.*' \(.*\))$""", re.M
 )
-_DUMP = re.compile(r"^Fatal Python error: ", re.M)  # only at the start of a line: inside a line, it is a child's logged output
+# Only at the start of a line: inside a line, the words are the logged output of a child process.
+_DUMP = re.compile(r"^Fatal Python error: ", re.M)
 _CURRENT = "Current thread "
 
 

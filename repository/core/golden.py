@@ -181,7 +181,7 @@ def _is_unsigned(value: Json) -> bool:
 
 
 def _within_64_bits(value: Json) -> Json:
-    """Return a whole number beyond 64 bits as a float: so a server reads it, and so PostgreSQL stores it."""
+    """Return a whole number beyond 64 bits as a float, which is how a server reads it and PostgreSQL stores it."""
     if type(value) is not int or -(1 << 63) <= value < 1 << 64:
         return value
     try:

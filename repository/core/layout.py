@@ -98,7 +98,7 @@ class ModelRepository:
             return sorted(entry.name for entry in entries if self._is_model(entry))
 
     def invalid_folders(self) -> list[str]:
-        """Return a sentence for each folder that cannot be a model, except hidden ones."""
+        """Return a sentence for each folder that cannot be a model, except hidden folders."""
         if not self.root.is_dir():
             return []
         with os.scandir(self.root) as entries:
@@ -125,7 +125,7 @@ class ModelRepository:
         return self._inside(self.model_dir(name) / CONFIG_FILE)
 
     def numbers(self, name: str) -> list[int]:
-        """Return the numbers of all versions on disk, with those of archived versions."""
+        """Return the numbers of all versions on disk, including archived versions."""
         return [*self.versions(name), *self.archived_versions(name)]
 
     def archived_versions(self, name: str) -> list[int]:

@@ -34,7 +34,7 @@ class PlainOutput:
         self._rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Return the output so far, except a character or colour at its end that is not complete yet."""
+        """Return the new output as plain text. An incomplete character or colour at its end is kept for the next call."""
         data = (self._rest + data).replace(b"\r\n", b"\n")
         cut = _OPEN_COLOUR.search(data) if data else None
         end = len(data) if cut is None else cut.start()

@@ -4,7 +4,7 @@ import ast
 import threading
 from typing import Literal, overload
 
-# CPython has one counter for the depth of a tree in all threads: if two threads parse at once, either may raise SystemError.
+# CPython has one counter for the depth of a tree in all threads: two threads that parse at the same time may raise SystemError.
 _PARSING = threading.Lock()
 
 

@@ -35,9 +35,7 @@ def fingerprint(model_dir: Path, previous: Fingerprint | None = None) -> Fingerp
         try:
             if path.is_file():
                 files[name] = _entry(path, known.get(name))
-        except (
-            OSError
-        ):  # the file was removed meanwhile, or cannot be read: the server reports it when it loads the model
+        except OSError:  # the file was removed, or cannot be read: the server reports it when it loads the model
             continue
     config = files.pop(CONFIG_FILE, None)
     return {"config": str(config[2]) if config else "", "files": files}

@@ -36,7 +36,7 @@ class TarReader:
             self._tar = tarfile.TarFile(fileobj=self._file, tarinfo=_Entry)
 
     def members(self) -> Iterator[tarfile.TarInfo]:
-        """Yield each entry. Raise UnsafeArchive for headers that are too long, and tarfile.TarError for any other file."""
+        """Yield each entry. Raise UnsafeArchive for headers that are too long, tarfile.TarError if the file is no tar file."""
         while True:
             with self._file.reading_headers():
                 member = self._tar.next()
@@ -126,7 +126,7 @@ def _apply(attributes: dict[str, str], entry: tarfile.TarInfo, tar: tarfile.TarF
         entry.size = int(attributes["size"])
         has_content = entry.isreg() or entry.type not in tarfile.SUPPORTED_TYPES
         behind = entry.size + -entry.size % tarfile.BLOCKSIZE if has_content else 0
-        tar.offset = entry.offset_data + behind  # where the next entry begins
+        tar.offset = entry.offset_data + behind  # the offset of the next entry
 
 
 def _sparse(name: str) -> UnsafeArchive:

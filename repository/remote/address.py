@@ -63,7 +63,7 @@ def parse(text: str) -> RemoteAddress:
 def _s3(text: str, rest: str) -> RemoteAddress:
     """Read an address of S3.
 
-    A host has a port, or a scheme before it: the name of a bucket has no colon. The scheme of a host without one is http.
+    A host has a port, or a scheme before it: the name of a bucket has no colon. The default scheme of a host is http.
     """
     host = _S3_HOST.fullmatch(rest)
     if host is None:

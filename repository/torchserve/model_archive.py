@@ -137,7 +137,7 @@ def read_archive(path: Path) -> ArchiveContents:
 
 
 def read_file(path: Path, name: str) -> bytes:
-    """Return the content of a file of an archive. Raise NotFound, or InvalidArchive if it is larger than MAX_TEXT_BYTES."""
+    """Return the content of a file of an archive. Raise NotFound if it is missing, InvalidArchive if it is too large."""
     with _opened(path) as archive:
         return archive.read(name)
 

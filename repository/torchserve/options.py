@@ -99,4 +99,4 @@ class TorchServeOptions:
     log_files: bool = False  # access_log.log and model_log.log
     log_location: Path = Path("logs")
     metrics_location: Path = Path("logs")
-    properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # as read, for snapshots
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # the read values, for snapshots

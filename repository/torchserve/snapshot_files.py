@@ -1,4 +1,4 @@
-"""The files of TorchServe's snapshots: <log location>/config/20260131120000000-startup.cfg, and so on."""
+"""The files of TorchServe's snapshots: <log location>/config/20260131120000000-startup.cfg and other names."""
 
 import logging
 import re

@@ -22,9 +22,7 @@ from tests.support.frontend_workers import FLAGS, is_frontend_worker
 
 ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 240.0
-PATIENCE_S = (
-    60.0  # the timeout for conditions that are usually met soon: even on a loaded machine only a fault takes longer
-)
+PATIENCE_S = 60.0  # the timeout for conditions that are usually met soon: only a fault takes longer
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float = PATIENCE_S, what: str = "the condition") -> Any:
