@@ -31,7 +31,7 @@ _FAILED_STARTS = 3  # failed starts of a worker after which the server itself fa
 
 
 class FrontendWorkers:
-    """All workers. Create it before the server's frontends: it gives all processes one common memory for requests."""
+    """All workers. This is created before the server's frontends, because it gives all processes one memory for requests."""
 
     def __init__(self, server: InferenceServer, options: Options) -> None:
         self._server = server

@@ -96,7 +96,7 @@ class Call(MessageStream):
             limit = CONTROL_BODY
         MessageStream.__init__(self, connection, stream_id, head, services.server.request_memory, limit)
         self.services = services
-        self.began_ns = 0 if services.access is None else time.monotonic_ns()  # for the log of calls
+        self.began_ns = 0 if services.access is None else time.monotonic_ns()  # arrival, for the log of calls
         self.method = method
         self.headers_sent = False
         self.ending: Group | None = None  # the group of calls that share this call's deadline

@@ -106,8 +106,8 @@ class HeadParser:
         return head
 
     def _changed(self, fields: HeaderList) -> dict[str, str] | None:
-        """Return the headers whose values differ from the last head. None if names differ, or a value that decides how the call
-        is handled."""
+        """Return the headers whose values differ from the last head. Return None if names differ, or if a value differs that
+        decides how the call is handled."""
         if len(fields) != len(self._fields):
             return None
         changed = {}

@@ -371,8 +371,8 @@ class Connection(asyncio.BufferedProtocol):
             self._resume()
 
     def _linger(self, transport: asyncio.Transport) -> None:
-        """Half-close the connection, and read and ignore bytes for a while: closing with unread data would reset it, and the
-        client might lose the answer."""
+        """Half-close the connection, and read and ignore bytes for a while. To close it with unread data would reset it, and
+        the client might lose the answer."""
         self._discarding = True
         if transport.can_write_eof():
             transport.write_eof()

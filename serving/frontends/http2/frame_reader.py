@@ -214,7 +214,7 @@ class FrameReader(asyncio.BufferedProtocol):
         if not PREFACE.startswith(bytes(data[: len(PREFACE)])):
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "expected HTTP/2; this port speaks gRPC")
         if len(data) < len(PREFACE):
-            self._needed = 0  # each byte may show that this is not HTTP/2
+            self._needed = 0  # parse after each byte, which may show that this is not HTTP/2
             return 0
         self._expects_preface = False
         return len(PREFACE)
