@@ -20,7 +20,7 @@ class DashboardConfig(AppConfig):
 
 
 def _lift_statement_timeout(using: str, **_: object) -> None:
-    """Let a migration's statements run longer than those of a request."""
+    """Let the statements of a migration run longer than the statements of a request."""
     if connections[using].vendor == "postgresql":
         with connections[using].cursor() as cursor:
             cursor.execute("SET statement_timeout = 0")

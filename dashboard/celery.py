@@ -11,7 +11,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 settings_or_exit()
 
 app = Celery("slipway")
-app.set_default()  # so that every thread of a web process uses it
+app.set_default()  # every thread of a web process uses this app
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["dashboard.jobs"])
 

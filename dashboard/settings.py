@@ -332,6 +332,6 @@ LOGGING = {
         "django.db.backends": {"level": "INFO"},
         "django.request": {"level": "ERROR"},
         "daphne.http_protocol": {"level": "WARNING"},
-        "httpx": {"level": "WARNING"},  # a line for each request, and `watch` makes many
+        "httpx": {"level": "WARNING"},  # httpx logs a line for each request, and `watch` makes many
     },
 }
