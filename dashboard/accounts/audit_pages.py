@@ -33,7 +33,7 @@ def activity(request: HttpRequest) -> HttpResponse:
         "to": request.GET.get("to", ""),
         "filtered": wanted != Filter(),
         "groups": GROUPS,
-        "kinds": _kinds,  # a function, because only the whole page needs them
+        "kinds": _kinds,  # a function, because only the whole page needs the kinds
         "people": _people,
         "names": _names,
         "selectable": SELECTABLE,

@@ -70,7 +70,7 @@ class AccountList(Endpoint):
 
     @extend_schema(request=serializers.AccountRequestSerializer, responses={201: serializers.AccountSerializer})
     def post(self, request: Request) -> Response:
-        """Makes an account, which may see everything and do what `permissions` names."""
+        """Makes an account, which may see everything and has the rights in `permissions`."""
         user = account_create(actor=self.actor, **data_of(request, serializers.AccountRequestSerializer))
         return Response(serializers.AccountSerializer(user).data, status=201)
 

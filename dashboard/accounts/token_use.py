@@ -28,7 +28,7 @@ class TokenUse:
         self._writer: threading.Timer | None = None
 
     def note(self, token: ApiToken) -> None:
-        """Note that a token is used now. This neither waits nor fails."""
+        """Note that a token is used now. The function does not wait, and raises no error."""
         now = timezone.now()
         with self._lock:
             known = self._used.get(token.pk, token.last_used_at)
