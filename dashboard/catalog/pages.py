@@ -62,7 +62,7 @@ def models(request: HttpRequest) -> HttpResponse:
 
 
 def _sorted(rows: list[select.Standing], wanted: str) -> tuple[list[select.Standing], str]:
-    """Sort the list. The figures of every model are read only if the list is sorted by one of them."""
+    """Sort the list. The figures of every model are read only if the list is sorted by a figure."""
     by_figure = wanted.removeprefix("-") in ("rps", "p99", "errors")
     numbers = recent_numbers([row.name for row in rows], sparks=False) if by_figure else {}
     keys = {

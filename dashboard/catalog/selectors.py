@@ -70,7 +70,7 @@ class ModelSummary:
 
     @property
     def live_versions(self) -> list[int]:
-        """The versions that answer clients now. The candidate of a shadow rollout is not one of them."""
+        """The versions that answer clients now. The candidate of a shadow rollout is not live."""
         release = self.serving or self.wanted
         return release.without_shadow(self.loaded_versions) if release is not None else self.loaded_versions
 
