@@ -112,7 +112,7 @@ class LevelFields(QueueFields):
 
 
 class Fields(RunningFields, total=False):
-    """A configuration as the fields of a form: the fields below and those of SCALARS; no fields if the text has mistakes."""
+    """A configuration as the fields of a form: the fields below and those in SCALARS; no fields if the text has mistakes."""
 
     batching: bool  # whether there is a dynamic batcher
     queue_timeout_microseconds: int  # 0 is none

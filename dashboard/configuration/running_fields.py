@@ -18,7 +18,7 @@ from repository.config.own_parameters import OWN_PARAMETERS, Control
 from repository.core.errors import InvalidConfig
 from repository.core.json_types import Json
 
-# Parameters of Slipway that have one control -> the control; the field has the parameter's name.
+# Parameters of Slipway that have one control, each with its control; the field has the parameter's name.
 CONTROLS = {one.name: one.control for one in OWN_PARAMETERS.values() if one.control is not None}
 _OF_BACKENDS = [control for kind in KINDS.values() for control in kind.controls]  # their values are texts
 _ON = ("true", "1", "on")
@@ -41,7 +41,7 @@ PATHS: dict[str, str] = {
 
 
 class WarmupFields(TypedDict):
-    """A warm-up sample. content: "zeros" or "random" in every input, or "own" for inputs as the text has them."""
+    """A warm-up sample. content: "zeros" or "random" in every input, or "own" for the inputs that the text has."""
 
     name: str
     batch_size: int

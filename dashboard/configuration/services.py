@@ -181,7 +181,7 @@ def _from_fields(base: Document, fields: Mapping[str, object]) -> tuple[Document
 
 
 def _mistake(document: Document) -> list[Problem]:
-    """Return the mistake of a text as a problem; [] if it has none."""
+    """Return the mistake of a text as a problem; [] if the text has no mistake."""
     error = document.mistake
     if error is None:
         return []
@@ -229,7 +229,7 @@ def _check(
 
 
 def _files_check(document: Document, misfits: list[Misfit]) -> list[Problem]:
-    """Return misfits between a configuration and model files: certain ones as errors, possible ones as warnings."""
+    """Return misfits between a configuration and model files: certain misfits as errors, possible misfits as warnings."""
     return [
         _problem(document, field, message, severity="error" if certain else "warning")
         for field, message, certain in misfits
@@ -246,7 +246,7 @@ def _summary(before: Document, after: Document) -> str:
 
 
 def refuse_outdated(*, model: Model, base_release: int | None) -> None:
-    """Raise Outdated, with both texts, if the model's text is not that of `base_release` any more.
+    """Raise Outdated, with both texts, if the model's text is not the text of `base_release` any more.
 
     base_release: the number of the release that a person's text was made from; 0 if there was none, None if it is not known.
     Later releases that have the same text, or differ only in the weight of a rollout, do not count.

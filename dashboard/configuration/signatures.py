@@ -10,7 +10,7 @@ from repository.config.signature import Entry, datatype_name
 
 
 def served_signature(document: Document, version: Version | None) -> Signature:
-    """Return the tensors by which the server checks requests: those in the configuration, else those of the version's file."""
+    """Return the tensors by which the server checks requests: from the configuration, else from the version's file."""
     declared = declared_signature(document)
     own: Signature = version.signature if version is not None else {}
     return {
