@@ -31,7 +31,7 @@ from repository.core.tensors import Tensor, tensor_json
 
 MAX_NAME = 100
 CHANGEABLE = ("name", "request", "expected", "golden", "absolute", "relative")
-_DECISIVE = {"request", "expected", "absolute", "relative"}  # a change of these makes an outcome obsolete
+_DECISIVE = {"request", "expected", "absolute", "relative"}  # a change of these fields makes an outcome obsolete
 
 
 def example_create(
