@@ -76,7 +76,7 @@ class Predictions(ClientProtocol):
             return ""
         try:
             options = _options(Path(config)) if config else TorchServeOptions()
-        except (OSError, InvalidProperties):  # then the server does not start either
+        except (OSError, InvalidProperties):  # with this error the server does not start either
             return ""
         address = options.inference_address
         if address.socket is not None:
