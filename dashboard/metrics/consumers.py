@@ -1,4 +1,4 @@
-"""/ws/live/[?model=NAME][&server=NAME]: one message a second from each server, or from one of them (live.py)."""
+"""/ws/live/[?model=NAME][&server=NAME]: one message a second from each server, or from one server (live.py)."""
 
 import asyncio
 from collections.abc import Awaitable

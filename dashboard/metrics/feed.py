@@ -49,7 +49,7 @@ class Tick:
 
 
 class BucketMap:
-    """Maps the buckets of a server's histograms to those of repository.core.histogram, by their bounds.
+    """Maps the buckets of a server's histograms to the buckets of repository.core.histogram, by their bounds.
 
     bounds_us: exclusive upper bounds in microseconds, ascending. Servers of other makes may have other bounds.
     """

@@ -28,8 +28,8 @@ class PointBody(TypedDict, total=False):
     process: ProcessGauges
     memory: dict[str, int]  # "<model>/<version>" -> bytes
     floors: list[str]  # the keys of `memory` whose bytes are a lower bound
-    total: Figures  # in a message about all models
-    versions: dict[str, Figures]  # in a message about one model, by version number, with feed.NO_VERSION
+    total: Figures  # only in a message about all models
+    versions: dict[str, Figures]  # only in a message about one model, by version number, with feed.NO_VERSION
     states: dict[str, str]
 
 

@@ -12,7 +12,7 @@ from dashboard.servers.selectors import Outage, outages
 from dashboard.templatetags.units import count, duration
 
 _BEFORE_S = 60  # the rate of requests in this time before an outage is assumed during the outage
-_SOON = timedelta(minutes=5)  # after that much of an outage, clients may have given up
+_SOON = timedelta(minutes=5)  # after an outage of this length, clients may have given up
 
 
 def outage_sentence(servers: Sequence[Server], seconds: int = 900, model_name: str = "") -> str:

@@ -27,9 +27,9 @@ EACH = "each"
 def metrics(request: HttpRequest) -> JsonResponse:
     """Answer with the history of `model` (default: all) on `server` (default: the first) between `start` and `end`.
 
-    Both moments are Unix seconds. 400: they are missing, in the wrong order, or further apart than LONGEST. version: one
-    version of the model, or EACH for the series of each version in addition to those of all. part=marks: only markers and
-    outages.
+    Both moments are Unix seconds. 400: they are missing, in the wrong order, or further apart than LONGEST.
+    version: one version of the model, or EACH for the series of each version in addition to the series of all versions.
+    part=marks: only markers and outages.
     """
     start, end = _moment(request, "start"), _moment(request, "end")
     if not 0 < end - start <= LONGEST:

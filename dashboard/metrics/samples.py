@@ -23,7 +23,7 @@ class ProcessGauges(TypedDict):
 
     rss: int
     cpu: float
-    threads: float  # a mean in spans longer than a second
+    threads: float  # the mean number, if the span is longer than a second
     gpus: list[Gpu]
 
 

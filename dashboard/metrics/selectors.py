@@ -48,7 +48,7 @@ class Range(TypedDict):
     batches: dict[str, int]  # batch size -> executions in the whole range
     failures: dict[str, int]  # reason -> requests in the whole range
     versions: NotRequired[dict[str, dict[str, list[object]]]]  # metrics_versions, on request
-    total: dict[str, object]  # the other figures of the whole range
+    total: dict[str, object]  # the figures of the whole range, except the series
 
 
 class Heatmap(TypedDict):
