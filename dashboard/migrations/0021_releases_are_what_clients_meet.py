@@ -1,5 +1,5 @@
 """Turns each older release that changed nothing for clients into a further text of the release before it. The spans in which
-it served are added to those of that release."""
+it served are added to the spans of that release."""
 
 from datetime import timedelta
 from itertools import groupby
