@@ -22,7 +22,7 @@ class GoldenOutcome(TypedDict):
     detail: str  # a clause: the reason of the failure, or the largest deviation
     version: str  # the version that answered, "" for none
     release: int  # the release that was checked, or that served; 0 for none
-    checked: bool  # by a server before the release served, not by a person
+    checked: bool  # whether a server ran it before the release served, and not a person
     ms: float
     at: str  # ISO 8601
 
@@ -38,7 +38,7 @@ class Example(models.Model):
     absolute = models.FloatField(default=0.0)
     relative = models.FloatField(default=1e-3)
     # Both are for lists, which do not read the tensors.
-    size_bytes = models.PositiveIntegerField(default=0)  # of request and expected answer as JSON
+    size_bytes = models.PositiveIntegerField(default=0)  # the size of request and expected answer as JSON
     signature: "models.JSONField[Signature, Signature]" = models.JSONField(default=dict)  # inputs and expected outputs
     outcome: "models.JSONField[GoldenOutcome | None, GoldenOutcome | None]" = models.JSONField(null=True)
     source = models.CharField(max_length=16, choices=ExampleSource.choices, default=ExampleSource.TYPED)

@@ -6,7 +6,7 @@ from dashboard.models.server import Server
 
 
 class MetricSample(models.Model):
-    """The figures of one version in one span of time; if `model_name` is "", those of the whole server and its process.
+    """The figures of one version in one span of time; if `model_name` is "", the figures of the whole server and its process.
 
     If a span has a row of the server but none of a version, the version had no requests. If it has no row of the server,
     `watch` did not run.

@@ -12,7 +12,7 @@ from repository.files.drift import Fingerprint
 
 
 class Retention(TypedDict, total=False):
-    """The versions that retention keeps in the repository: the newest `count`, and those of the last `days`."""
+    """The versions that retention keeps in the repository: the newest `count` versions, and the versions of the last `days`."""
 
     count: int
     days: int

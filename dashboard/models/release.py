@@ -76,7 +76,7 @@ class Release(models.Model):
         return self.continues or self
 
     def without_shadow(self, versions: Iterable[int]) -> list[int]:
-        """Return those of the versions that answer clients: all except the shadow candidate of the release's rollout."""
+        """Return the versions that answer clients: all except the shadow candidate of the release's rollout."""
         shadowed = self.rollout.shadowed_version if self.rollout is not None else None
         return [number for number in versions if number != shadowed]
 

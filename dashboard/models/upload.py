@@ -72,7 +72,7 @@ class UploadFile(models.Model):
     received = models.PositiveBigIntegerField(default=0)
     sha256 = models.CharField(
         max_length=64, blank=True, default=""
-    )  # from the client; checked when the file is complete
+    )  # the hash from the client; checked when the file is complete
 
     class Meta:
         ordering = ["number"]

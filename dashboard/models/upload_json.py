@@ -46,7 +46,7 @@ class Proposal(TypedDict, total=False):
     config: str  # the text to review
     batching_config: str  # a text that lets a model exported for one row take any number of rows; "" if there is none
     config_source: str  # the origin of `config`: "upload", "model" (the present configuration) or "file" (proposed)
-    fitting: str  # a text that fits these files, if `config` is the model's and does not fit
+    fitting: str  # a text that fits these files, if `config` is the model's and does not fit them
     base_release: int  # the model's newest release at the time of the inspection, 0 for none
 
 
