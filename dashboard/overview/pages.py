@@ -38,7 +38,7 @@ class Everything:
 
     @cached_property
     def down(self) -> list[Server]:
-        """All servers if none of them answers: then each server has a line, and models have none."""
+        """All servers if no server answers: then each server has a line, and models have no lines."""
         return all_down()
 
     @cached_property

@@ -10,7 +10,7 @@ from dashboard.web.addresses import get
 
 # The pages of the rail and the search, in the rail's order -> the key that opens each after `g`.
 PAGES = {"overview": "o", "models": "m", "rollouts": "r", "jobs": "j", "servers": "s", "activity": "a", "settings": "e"}
-MOST_MODELS = 300  # if there are more, the search fetches those that match the typed text
+MOST_MODELS = 300  # if there are more models, the search fetches those that match the typed text
 
 
 @get("places", Right.VIEW)
