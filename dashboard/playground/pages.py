@@ -30,7 +30,7 @@ from dashboard.web.pages import SELECTABLE, page_of, respond
 EXAMPLES = 100  # the most examples on one page
 LOG_LINES = 200  # lines of the log that are shown next to an answer
 SNIPPETS = (("curl", "curl"), ("http", "Python, HTTP"), ("grpc", "Python, gRPC"))
-DEFAULT = "default"  # in an address: the version that the server chooses
+DEFAULT = "default"  # the word in an address for the version that the server chooses
 
 
 class Choice(NamedTuple):
