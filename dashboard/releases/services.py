@@ -120,7 +120,7 @@ def _take_back(model: Model, newest: Release, found: OnDisk) -> None:
 
 
 def changed_by_hand(model: Model, *, take_back: bool = False) -> str:
-    """Return a clause that says that config.pbtxt was changed by hand, and what to do; "" if it was not.
+    """Return a clause that says that config.pbtxt was changed by hand, and what to do; "" if the file was not changed.
 
     The text of a release that was never made does not count. take_back: overwrite it, as `text_take_back` does.
     """

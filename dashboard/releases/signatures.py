@@ -1,4 +1,4 @@
-"""Compares the tensors of another version with those of the version that answers now, to find the changes for clients."""
+"""Compares the tensors of another version with the tensors of the version that answers now, to find the changes for clients."""
 
 from collections.abc import Iterable, Iterator
 
