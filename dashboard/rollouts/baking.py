@@ -14,7 +14,7 @@ from dashboard.releases.rollout_states import UNDER_WAY
 from dashboard.servers.selectors import answers, servers
 from dashboard.shared.choices import RolloutKind, RolloutState
 
-Span = tuple[datetime, datetime | None]  # its begin and end; the end is None while it goes on
+Span = tuple[datetime, datetime | None]  # its begin and end; the end is None while the span continues
 
 
 class Served(NamedTuple):

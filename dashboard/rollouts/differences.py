@@ -27,7 +27,7 @@ class ShownTensor:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One element of both answers. place: its index, such as "[0, 3]". difference: a number, or None if an element is none."""
+    """One element of both answers. place: its index, such as "[0, 3]". difference: None for texts, or if it is not finite."""
 
     place: str
     stable: str
@@ -112,7 +112,7 @@ def _apart(one: Element, other: Element) -> float:
     """Return the difference of two elements; infinity if the difference is not a number."""
     if isinstance(one, bytes) or isinstance(other, bytes):
         return math.inf
-    whole = isinstance(one, int) and isinstance(other, int)  # as floats, both may be rounded to one value
+    whole = isinstance(one, int) and isinstance(other, int)  # floats could round both integers to one value
     apart = float(abs(one - other)) if whole else abs(float(one) - float(other))
     return math.inf if math.isnan(apart) else apart
 

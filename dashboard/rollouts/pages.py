@@ -191,7 +191,7 @@ def rollout_abort(request: HttpRequest, name: str, rollout: str) -> HttpResponse
 
 @post("models/<str:name>/rollouts/<str:rollout>/return", Right.OPERATE)
 def rollout_return(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
-    """Let the other server that a rollout has replaced answer again, with its replacement as the shadow."""
+    """Let the server that a rollout has replaced answer again, with its replacement as the shadow."""
     found = _found(name, rollout)
     given = {"model": found.model, "kind": RolloutKind.SHADOW, "candidate": found.candidate, "stable": found.stable}
     plan = {"shadow": shadow} if (shadow := found.plan.get("shadow")) else None

@@ -51,7 +51,7 @@ def default_plan(kind: str) -> Plan:
 
 
 def plan_of(kind: str, given: Mapping[str, object]) -> Plan:
-    """Return the default plan with a person's fields in it. Invalid, with a hint what to write: a field is wrong."""
+    """Return the default plan with a person's fields in it. Invalid: a field is wrong; the message says what to write."""
     if kind not in RolloutKind.values:
         raise Invalid.at("kind", f"expected 'kind' to be one of {', '.join(RolloutKind.values)}, not '{kind[:80]}'")
     for name in given:

@@ -38,7 +38,7 @@ _GAP = 4  # samples that are this many times further apart than usual have a gap
 @dataclass(frozen=True, slots=True)
 class ArmFigures:
     """Figures of an arm in a span of time. Times are in ms, or None if nothing was measured. share: its part of the clients'
-    requests, from 0 to 1. The candidate of a shadow answers no client: its figures are those of the mirrored requests."""
+    requests, from 0 to 1. The candidate of a shadow answers no client: its figures are the figures of the mirrored requests."""
 
     name: str  # stable, candidate
     words: str  # "version 3"
