@@ -441,7 +441,7 @@ def _refusal(server: str, status: int, content: bytes) -> DashboardError:
 
 
 def steps_of(error: DashboardError) -> list[CheckStep]:
-    """Return the steps of a refused load, as the server reported them; [] if it reported none."""
+    """Return the steps of a refused load, as the server reported them; [] if the server reported no steps."""
     steps = error.details.get("steps", [])
     return [] if misfit(steps, list[CheckStep]) else cast(list[CheckStep], steps)
 

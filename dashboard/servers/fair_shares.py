@@ -112,7 +112,7 @@ class FairShares:
             queue = self._waiting.pop(person)
             ready.append(queue.popleft())
             if queue:
-                self._waiting[person] = queue  # at the end of the turns
+                self._waiting[person] = queue  # this person has the last turn now
             self._taken[person] = self._taken.get(person, 0) + 1
             free -= 1
         return ready

@@ -93,7 +93,7 @@ class Hello(TypedDict):
     """The first event of a feed. started: in Unix seconds. bounds_us: the exclusive upper bounds of the buckets."""
 
     server_id: str
-    instance: str  # a new one for each process
+    instance: str  # the id of the process; each process has a new one
     started: float
     bounds_us: list[int]
 
