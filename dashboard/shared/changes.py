@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 UNMARKED = frozenset({"dashboard_metricsample", "dashboard_signincount"})
 HEARTBEATS = "heartbeats"  # a name like a table's for the files of shared.heartbeat
 KEPT_S = 5.0  # the longest that a result is kept, because a change may lack its mark
-_ALL = "all"  # the mark that changes with each of the others
+_ALL = "all"  # the mark that changes whenever another mark changes
 _MARK_BYTES = 8
 _OWN = r'"((?:dashboard|auth)_\w+)"'
 _WRITES = re.compile(rf"(INSERT INTO|INSERT OR IGNORE INTO|UPDATE|DELETE FROM) {_OWN}")
@@ -115,7 +115,7 @@ def mark() -> str:
 
 
 def marks() -> dict[str, str]:
-    """Return the mark of each table that has one: a table that never changed has none."""
+    """Return the mark of each table that has one: a table that never changed has no mark."""
     return {path.name: _read(path) for path in settings.CHANGES_DIR.iterdir() if path.name != _ALL}
 
 

@@ -84,7 +84,7 @@ class Outdated(Conflict):
 
 
 class NamesMoved(Conflict):
-    """Somebody moved the same aliases meanwhile. merged: both changes together; where they differ, those of this request."""
+    """Somebody moved the same aliases meanwhile. merged: both changes together; this request wins where they differ."""
 
     def __init__(self, message: str, *, merged: dict[str, int], current_release: int) -> None:
         super().__init__(message)
