@@ -47,7 +47,7 @@ class ProcessSpec:
 class Ending:
     """The end of a child. output: the last KEPT_OUTPUT bytes of its output, as text."""
 
-    code: int  # as in subprocess: -N for signal N
+    code: int  # the exit status, or -N for signal N
     seconds: float
     output: str = ""
 

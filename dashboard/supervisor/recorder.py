@@ -25,7 +25,7 @@ _STATES = {
     "stopped": ServerStatus.STOPPED,
 }
 
-# The recorded events of the other processes; their starts and stops with the server are not among them.
+# The recorded events of the other processes; their starts and stops with the server are not recorded.
 _TROUBLE = ("crashed", "restarted")
 
 Change = tuple[Status, str, str]

@@ -241,7 +241,7 @@ class GuardPipe:
             try:
                 async with asyncio.timeout(self._hung_after_s):
                     await self._process.wait()
-            except TimeoutError:  # it hangs, although it has no work left
+            except TimeoutError:  # the process hangs, although it has no work left
                 self._process.kill()
                 await self._process.wait()
 
