@@ -126,7 +126,7 @@ def _proposal(upload: Upload, arrangement: Arrangement, context: JobContext) -> 
 
 
 def _given(arrangement: Arrangement, newest: Release | None) -> tuple[Document | None, str]:
-    """Return the existing configuration: the upload's own, or that of the model that gets a new version."""
+    """Return the existing configuration: the upload's own, or the configuration of the model that gets a new version."""
     if arrangement.config is not None:
         return arrangement.config, "upload"
     return (newest.document, "model") if newest and newest.document else (None, "file")

@@ -389,7 +389,7 @@ def _finish_placed(upload: Upload, publication: Publication, manifest: Manifest,
         newest, found, files = newest_release(model), on_disk(model.name).document, _beside(upload)
         document = _document_now(upload, model, publication, folder)
         text = document.stamped(number_of(newest) + 1)
-        if text_take_back(model) or found.same_text(current_document(model)):  # else somebody changed it by hand
+        if text_take_back(model) or found.same_text(current_document(model)):  # otherwise the text was changed by hand
             publish.write_beside(managed_repository(), name=model.name, config_text=text, model_files=files)
         return _record(upload, model, replace(publication, text=text), document, manifest, folder, files)
 
@@ -408,7 +408,7 @@ def _document_now(upload: Upload, model: Model, publication: Publication, folder
             number=publication.number,
             folder=folder,
         )
-    except DashboardError:  # its files are in place, so it is published anyway; the served versions stay
+    except DashboardError:  # the files are in place, so the version is published, but does not go live
         there = [*model.published_numbers(), publication.number]
         return current_document(model).pinned(wanted_versions(model), there)
 
