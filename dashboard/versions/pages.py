@@ -165,7 +165,7 @@ def version_make_live(request: HttpRequest, name: str, number: int) -> HttpRespo
 
 @post("models/<str:name>/aliases", Right.OPERATE)
 def model_aliases(request: HttpRequest, name: str) -> HttpResponse:
-    """Set the aliases of versions from a form with `alias` and `number` in each row; a row without one of them is removed."""
+    """Set the aliases of versions from a form with `alias` and `number` in each row; a row with only one of them is removed."""
     model, base = select.model_get(name), base_release(request)
     rows = list(zip(request.POST.getlist("alias"), request.POST.getlist("number"), strict=False))
     kept: dict[str, object] = {"aliases": rows}
@@ -184,7 +184,7 @@ def model_aliases(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _names_typed(model: Model, rows: list[tuple[str, str]]) -> dict[str, int]:
-    """Return the aliases in a form's rows. Invalid: an alias is given twice, or a new one has no version."""
+    """Return the aliases in a form's rows. Invalid: an alias is given twice, or a new alias has no version."""
     newest, names = newest_release(model), {}
     for alias, typed in ((alias.strip(), typed) for alias, typed in rows):
         number = whole_number(typed)

@@ -142,7 +142,7 @@ class ModelRetention(Endpoint):
 
     @extend_schema(request=serializers.RetentionSerializer, responses=serializers.RetentionSerializer)
     def put(self, request: Request, name: str) -> Response:
-        """Keeps the newest `count` versions and those of the last `days`; others are archived. With neither, all stay."""
+        """Keeps the newest `count` versions and all of the last `days`; others are archived. With neither number, all stay."""
         rule = data_of(request, serializers.RetentionSerializer)
         return Response(retention_set(model=select.model_get(name), actor=self.actor, **rule).retention)
 

@@ -123,7 +123,7 @@ class TimelineRow:
     @property
     def drawn(self) -> SafeString:
         """Return its bars as SVG; a template would take ten times as long for so many."""
-        return mark_safe("".join(bar.drawn for bar in self.bars))  # each bar has escaped its texts
+        return mark_safe("".join(bar.drawn for bar in self.bars))  # the texts of each bar are escaped
 
 
 @dataclass(frozen=True, slots=True)
