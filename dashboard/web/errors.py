@@ -41,7 +41,7 @@ def _database_error(request: HttpRequest, error: Exception) -> HttpResponseBase:
     response: HttpResponseBase
     if _by_program(request):
         response = JsonResponse({"error": message}, status=status)
-    else:  # without the request, because its user would be read from the database
+    else:  # the request is left out, because its user would be read from the database
         page = loader.render_to_string("error.html", {"status": status, "message": message})
         response = HttpResponse(page, status=status)
     if status == 503:
