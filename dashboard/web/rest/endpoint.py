@@ -67,7 +67,7 @@ def at(address: str, name: str) -> Callable[[type[View]], type[View]]:
 
 def data_of(
     request: Request, serializer: type[BaseSerializer[Any]]
-) -> dict[str, Any]:  # its keys are arguments of a service
+) -> dict[str, Any]:  # the keys are arguments of a service
     """Return the body as the serializer describes it. ValidationError, which is a 400: the body has another shape, or a field
     that the serializer does not know (perhaps misspelt)."""
     given = serializer(data=request.data)
