@@ -17,7 +17,7 @@ from dashboard.accounts.tokens import auth_file_kept
 from dashboard.shared.exceptions import Conflict, Invalid
 
 # The permissions (Model.Meta.permissions) that an account may be given. Everybody may see and, except viewers, infer.
-ONLY_LOOK = "only_look"  # the group VIEWERS rather than a permission
+ONLY_LOOK = "only_look"  # this entry means the group VIEWERS, not a permission
 GRANTABLE = ("operate", "upload_data", "upload_code", ONLY_LOOK)
 
 
