@@ -24,7 +24,7 @@ from repository.core.errors import RepositoryError
 
 
 class Setting(NamedTuple):
-    """A setting in an archive. meaning: its effect in words; "" if only the handler reads it. served: whether it counts."""
+    """A setting in an archive. meaning: its effect; "" if only the handler reads it. served: whether the server honours it."""
 
     key: str
     value: str
