@@ -43,7 +43,7 @@ class ExampleDetail(Endpoint):
 
     @extend_schema(responses=serializers.ExampleDetailSerializer)
     def get(self, request: Request, name: str, example: str) -> Response:
-        """An example with its tensors. One from live traffic needs the right to operate."""
+        """An example with its tensors. An example from live traffic needs the right to operate."""
         found = example_shown(model_get(name), example, self.actor)
         return Response(serializers.ExampleDetailSerializer(found).data)
 

@@ -50,7 +50,7 @@ def example_create(
 
     request, expected: in the JSON of repository.core.golden. golden: run it before a release serves.
     Forbidden: the actor may not operate. Invalid: a field is wrong; the problem names it. Conflict: the name is taken, or the
-    model has MAX_REQUESTS examples. TooLarge: this example, or all of the model's together, would be too large.
+    model has MAX_REQUESTS examples. TooLarge: this example, or all examples of the model together, would be too large.
     """
     require(actor, Right.OPERATE)
     given = {"name": name, "request": request, "expected": expected, "golden": golden}
