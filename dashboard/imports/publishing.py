@@ -49,7 +49,7 @@ class ImportContext:
 
 
 class _Part(JobContext):
-    """The part of a job that works on one upload. A cancelled job stops only after it, so that no upload is left half-way."""
+    """The part of a job that works on one upload. A cancelled job first completes this part, so no upload is left half-way."""
 
     def __init__(self, whole: JobContext, upload: Upload) -> None:
         super().__init__(whole.job)

@@ -62,7 +62,7 @@ class Source:
 
 
 def allowed_folder(folder: str) -> Path:
-    """Return a folder that an administrator has allowed. Forbidden: the folder is another one."""
+    """Return a folder that an administrator has allowed. Forbidden: the folder is not allowed."""
     found = next((path for path in settings.IMPORT_FOLDERS if str(path) == folder), None)
     if found is None:
         raise Forbidden("this folder may not be imported; an administrator allows folders by SLIPWAY_IMPORT_FOLDERS")
