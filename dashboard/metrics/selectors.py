@@ -56,7 +56,7 @@ class Heatmap(TypedDict):
 
     step: int  # seconds from one time to the next
     times: list[int]  # Unix seconds
-    bounds_ms: list[float]  # ascending; one more than bands
+    bounds_ms: list[float]  # ascending; each band is between two of them
     counts: list[list[int]]  # for each band between two bounds, a number for each time
 
 
@@ -238,7 +238,7 @@ def metrics_versions(
 ) -> dict[str, dict[str, list[object]]]:
     """Return the series of each version of a model, by version and figure, for the times of metrics_range.
 
-    They are the MOST_VERSIONS highest versions that had requests in that time, and NO_VERSION.
+    The versions are the MOST_VERSIONS highest ones that had requests in that time, and NO_VERSION.
     """
     rows = MetricSample.objects.filter(
         server=server, model_name=model_name, at__gte=int(start) - 300, at__lt=math.ceil(end)
