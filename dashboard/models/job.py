@@ -25,7 +25,7 @@ class StoreParams(TypedDict, total=False):
     model_store: str
     config: str  # the path of config.properties, if it is not in `folder`
     models: list[str]  # archives to register: "all" or [name=]archive, in place of load_models and the snapshot
-    snapshots: bool  # whether the last snapshot is obeyed
+    snapshots: bool  # whether the models of the last snapshot are registered
     uploads: list[str]  # uploaded archives, in place of a folder
     names: dict[str, str]  # upload -> its original filename, because imported archives are renamed
     properties: str  # the text of an uploaded config.properties
