@@ -11,7 +11,7 @@ from dashboard.releases.storage import on_disk, write_config
 from dashboard.shared.choices import CheckState
 from repository.config.document import NOTHING
 
-_CANDIDATES = 3  # the most releases that are tried of those that served well
+_CANDIDATES = 3  # the most good releases that are tried
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,8 @@ def checks_observed(*, server: Server, statuses: Iterable[VersionStatus]) -> Non
 
 
 def _applied(server: Server, names: list[str]) -> dict[int, int]:
-    """Return the release of each of these models that was loaded last. If a server is in sync since before that was recorded,
-    the newest release counts."""
+    """Return the release of each of these models that was loaded last. If no release was recorded and
+    the server has applied the model's present generation, return the newest release."""
     newest = Release.objects.filter(model=OuterRef("model")).order_by("-number").values("pk")[:1]
     rows = ModelSync.objects.filter(server=server, model__name__in=names)
     in_step = rows.filter(release=None, applied_generation=F("model__generation"))
