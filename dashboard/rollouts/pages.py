@@ -34,7 +34,7 @@ _NUMBERS = 50  # the most versions that may be chosen, the newest ones
 
 @get_and_post("models/<str:name>/rollouts/new", Right.OPERATE)
 def rollout_new(request: HttpRequest, name: str) -> HttpResponse:
-    """Show the form, or start its rollout. A button that only changes the form shows it again, as typed."""
+    """Show the form of a rollout, or start the rollout. A button that only changes the form shows it again, as typed."""
     model = model_get(name)
     if request.method == "GET":
         kind = request.GET.get("kind", "")

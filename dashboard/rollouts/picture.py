@@ -22,7 +22,7 @@ _EDGE = 1.5  # per cent, so that a mark at either end is whole
 _STORY = 200  # entries
 _MOST_RUNGS = 8  # side by side
 QUIET_AFTER = timedelta(seconds=15)  # a server reports changes each second
-SHOWN_AFTER = timedelta(hours=24)  # an ended rollout stays on the page of releases so long
+SHOWN_AFTER = timedelta(hours=24)  # an ended rollout stays on the page of releases for this time
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,7 @@ class RolloutKeepOld(Endpoint):
 
     @extend_schema(request=serializers.KeepOldSerializer, responses=serializers.RolloutDetailSerializer)
     def post(self, request: Request, name: str, rollout: str) -> Response:
-        """Lets the old version stay loaded for so many days from now."""
+        """Keeps the old version loaded for this many days from now."""
         given = data_of(request, serializers.KeepOldSerializer)
         found = select.rollout_get(model_get(name), rollout)
         return _detail(rollout_keep_old(rollout=found, actor=self.actor, **given))

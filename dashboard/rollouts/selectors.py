@@ -285,8 +285,8 @@ def figures_by_server(rollout: Rollout) -> list[tuple[Server, list[ArmFigures]]]
 
 def history(rollout: Rollout, server: Server | None = None) -> JsonObject:
     """Return both arms over time, for charts: `times` in Unix seconds, `weight`, and for each arm `rps`, `errors` (a second),
-    `p50` and `p99` in ms, or None if the arm did nothing. Each value covers the time since the one before. If that is long ago,
-    nothing was reported in between, and a time without values marks the gap."""
+    `p50` and `p99` in ms, or None if the arm did nothing. Each value covers the time since the previous one. If the previous
+    one is long ago, nothing was reported in between, and a time without values marks the gap."""
     rows = RolloutSample.objects.filter(rollout=rollout, server=reporting_server(server))
     read = list(rows.values_list("at", flat=True))
     shown = read[:: -(-len(read) // MOST_POINTS) or 1]
