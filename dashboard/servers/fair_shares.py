@@ -22,7 +22,7 @@ from dashboard.shared.exceptions import TooMany
 SLOTS = 64  # the slots of one web process: fewer than its HTTP connections to the server
 SHARE = 8  # slots of one person
 WAITING = 128  # the most waiting requests of one person; each holds a thread and its body
-WAIT_S = 300.0  # the longest time of an answer
+WAIT_S = 300.0  # the longest wait for a slot, as long as an answer may take
 
 
 class FairShares:
