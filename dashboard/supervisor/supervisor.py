@@ -38,7 +38,7 @@ class Status:
     reason: str = ""
 
 
-# Called at every change of a status, with the kind of event (choices.EventKind) and one sentence, or "" for neither.
+# Called at every change of a status, with the kind of event (choices.EventKind) and one sentence; each may be "".
 Report = Callable[[Status, str, str], None]
 
 
