@@ -1,7 +1,8 @@
 """Label files that come with a model file: moves them to the model's folder, and names them in the proposed configuration.
 
-If the configuration already names label files, those are moved. If it was proposed from the model file, a text with a line for
-each class of an output is a label file. A Python model itself reads the files in its version, so its files stay there.
+If the configuration already names label files, those are moved. If the configuration was proposed from the model file, a text
+with a line for each class of an output is a label file. A Python model itself reads the files in its version, so its files
+stay there.
 """
 
 from dataclasses import replace

@@ -50,7 +50,7 @@ row of an upload and its UploadFiles stays for good.
     EXPIRED     folder is being removed                error                     uploads_expire removes the folder
 
 The model's row has two more fields that a publication writes. `fingerprint` is the content of its folder when it was last
-adopted, and by `generation` `watch` notices the change. Both are written with the Version, in the transaction of `finish`.
+adopted, and `generation` shows `watch` the change. Both are written with the Version, in the transaction of `finish`.
 """
 
 import contextlib
