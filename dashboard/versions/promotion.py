@@ -23,7 +23,7 @@ class Choice:
     """One configuration for making a version live. problems: its mistakes. effect: how a server would apply it."""
 
     document: Document
-    diff: str  # unified, against the present text
+    diff: str  # the unified diff from the present text
     problems: list[Problem]
     effect: str
 
