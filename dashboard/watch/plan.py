@@ -26,7 +26,7 @@ class DesiredModel:
 class Attempts:
     """The failed loads and unloads of one model. A new generation resets them, because it means that a person did something.
 
-    A load or unload of an older generation that fails after that does not count: the new one has not been tried yet.
+    A later failure of a call for an older generation does not count, because the new generation has not been tried yet.
     """
 
     generation: int = -1
