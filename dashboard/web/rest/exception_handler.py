@@ -28,7 +28,7 @@ def exception_handler(error: Exception, context: dict[str, object]) -> Response 
         set_rollback()
         headers = {"Retry-After": RETRY_AFTER_S} if isinstance(error, TooMany) else None
         return Response(_body(error), status=status_of(error), headers=headers)
-    if isinstance(error, RecursionError):  # the parser took this JSON because it had fewer frames below it
+    if isinstance(error, RecursionError):  # the nesting is too deep here, although the parser accepted it
         set_rollback()
         return Response({"error": "the JSON is nested too deeply"}, status=400)
     response = rest_handler(error, context)
