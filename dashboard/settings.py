@@ -103,7 +103,7 @@ DISK_RESERVE_BYTES = _env["SLIPWAY_DISK_RESERVE_BYTES"]  # None: see repository.
 UPLOAD_CHUNK_BYTES = 8 << 20
 # The limit of other bodies: forms, configurations as text. Routes that take more declare `max_body_bytes`.
 BODY_BYTES = 2 << 20
-# A version up to this size is published or moved within the request; a worker does it for a larger one.
+# A version up to this size is published or moved within the request; a worker does this for a larger version.
 AT_ONCE_BYTES = 64 << 20
 JOB_DAYS = _env["SLIPWAY_JOB_DAYS"]
 UPLOAD_EXPIRY_HOURS = _env["SLIPWAY_UPLOAD_EXPIRY_HOURS"]
@@ -328,7 +328,7 @@ LOGGING = {
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["console"], "level": _env["SLIPWAY_LOG_LEVEL"]},
     "loggers": {
-        # Its DEBUG level prints SQL with parameters.
+        # The DEBUG level of this logger prints SQL with parameters.
         "django.db.backends": {"level": "INFO"},
         "django.request": {"level": "ERROR"},
         "daphne.http_protocol": {"level": "WARNING"},
