@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from django_stubs_ext import WithAnnotations
 
 
-# States of models that need a person's attention, and states that change by themselves.
+# States of models that need a person's attention, and states that end without an act of a person.
 NEED_ATTENTION, CHANGING = ("failed", "degraded"), ("loading", "unloading")
 
 
