@@ -106,6 +106,6 @@ def preview_response(found: services.ConfigPreview, refused: str, **beside: str)
 
 
 def refusal_for(request: HttpRequest, needs: list[Need]) -> str:
-    """Return the right that the person lacks for these needs, and why, as a sentence; "" if they lack none."""
+    """Return the right that the person lacks for these needs, and why, as a sentence; "" if the person lacks no right."""
     missing = unmet(needs, actor_of(request).rights())
     return sentence(refusal(missing)) if missing else ""

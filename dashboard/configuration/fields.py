@@ -314,7 +314,7 @@ def _apply_items(
     given: object,
     apply: "Callable[[str, Item, Mapping[str, object]], None]",
 ) -> None:
-    """Replace the items of a list. Fields that the form lacks are kept from the old item of the same name, else index."""
+    """Replace the items of a list. Fields that the form lacks are kept from the old item of the same name, or else index."""
     old = list(items)
     by_name = {item.name: item for item in old}
     made = []

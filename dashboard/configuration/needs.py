@@ -75,7 +75,7 @@ def code_needs(findings: Iterable[Finding]) -> list[Need]:
 
 
 def code_of_version(model_name: str, document: Document, number: int) -> list[str]:
-    """Return the code that one version runs under a configuration, as sentences. A later restore compares them."""
+    """Return the code that one version runs under a configuration, as sentences, which a later restore compares."""
     return sorted(finding.sentence for finding in _runs_for(number, document, contents(model_name)))
 
 
