@@ -1,4 +1,4 @@
-"""Samples of live traffic, from which a person may make examples. This module keeps none of them."""
+"""Samples of live traffic, from which a person may make examples. This module does not keep the samples."""
 
 from dataclasses import dataclass
 
@@ -79,7 +79,7 @@ def traffic_sample(*, model: Model, actor: Actor, count: int, seconds: int, cons
 
 
 def _candidate(row: TrafficSample) -> Candidate | None:
-    """Return a sample in the form of an example, or None if it is too large or cannot be one."""
+    """Return a sample in the form of an example, or None if it is too large or cannot be an example."""
     try:
         request, expected = read_request(row["request"]), read_expected(row["answer"])
     except InvalidExample:
