@@ -283,7 +283,7 @@ class _Run:
         self._serve(name, lambda: workflows.ensemble_serve(workflow, self._context.actor, load=self._load))
 
     def model(self, model: SetUpModel) -> bool:
-        """Import the versions of a model, and serve them as TorchServe did. Return whether all of them are published."""
+        """Import the versions of a model, and serve them as TorchServe did. Return whether all versions are published."""
         rows = []
         for version in model.versions:
             self._begin(f"{model.name}, version {version.version}")
@@ -396,7 +396,7 @@ def _import_version(context: ImportContext, model: SetUpModel, version: SetUpVer
 
 
 def _import_ensemble(context: ImportContext, workflow: SetUpWorkflow, failed: str) -> Row:
-    """Import the ensemble of a workflow. failed: a node that could not be imported; "" if all were."""
+    """Import the ensemble of a workflow. failed: a node that could not be imported; "" if all were imported."""
     try:
         with repository_errors():
             found = _ensemble_there(workflow)
