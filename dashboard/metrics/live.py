@@ -37,7 +37,7 @@ class Message:
     """A message to WebSockets; its text is made once for all WebSockets of the same model."""
 
     def text(self, model: str = "") -> str:
-        """Return the message as JSON: about all models, or about one with its versions."""
+        """Return the message as JSON: about all models, or about one model with its versions."""
         raise NotImplementedError
 
 
@@ -59,7 +59,7 @@ class Point(Message):
         return self._texts[model]
 
     def _body(self, model: str) -> PointBody:
-        """Return the figures of one model, or of all that have requests, finished or pending."""
+        """Return the figures of one model, or of all models that have requests, finished or pending."""
         names = [model] if model else list(self._versions)
         body: PointBody = {
             "models": {name: self._figures(list(self._versions[name].values())) for name in names},
