@@ -262,7 +262,7 @@ class Rollout(models.Model):
 
     @property
     def undone_in_words(self) -> str:
-        """A sentence that says what undoing it does."""
+        """A sentence about the effect of undoing the rollout."""
         stays = "" if self.under_way else ", which is still loaded,"
         again = "goes on to answer everything" if self.shadows else "answers everything again, at once"
         return f"{capfirst(self.stable_words)}{stays} {again}."

@@ -9,7 +9,7 @@ from repository.core.condition import Condition
 
 
 class Server(models.Model):
-    """An inference server. The bundled one's control key is a file in the data folder, never in the database."""
+    """An inference server. The control key of the bundled server is in a file of the data folder, not in the database."""
 
     name = models.SlugField(max_length=64, unique=True)
     http_url = models.CharField(max_length=300)
@@ -105,7 +105,7 @@ class ModelSync(models.Model):
 
 
 class ServerEvent(models.Model):
-    """An event of a server; its charts show it as a marker."""
+    """An event of a server, which the server's charts show as a marker."""
 
     server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="events")
     at = models.DateTimeField(default=timezone.now)

@@ -33,8 +33,8 @@ class ArchiveFacts(TypedDict):
 class VersionDetails(TypedDict, total=False):
     """The facts of a version beyond its signature. The first five are from the inspection.
 
-    signature: the tensors that the model file itself declares, None if it declares none; `Version.signature` is the signature
-    after the configuration.
+    signature: the tensors that the model file itself declares, None if it declares no tensors.
+    `Version.signature` is the signature after the configuration.
     """
 
     opset: int
