@@ -25,7 +25,7 @@ class ClientProtocol(ABC):
 
     @abstractmethod
     def facts(self, document: Document) -> Mapping[str, bool]:
-        """Return facts about a model that the code needs. If one is true, the protocol can call the model, as all handlers."""
+        """Return facts about a model that the code needs. The protocol can call the model if any is true."""
 
 
 @functools.cache
