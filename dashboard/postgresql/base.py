@@ -2,7 +2,7 @@
 
 Under ASGI each request runs on its own thread, and each thread that queries the database opens a session. Without a bound, 100
 simultaneous requests (the most sessions that PostgreSQL takes) would leave no session for the other processes. A thread waits
-for a session. If none becomes free in time, the answer to its request says that the database does not answer.
+for a session. If no session becomes free in time, the answer to its request says that the database does not answer.
 """
 
 import threading
