@@ -242,7 +242,7 @@ def _good(model: Model, server: Server | None) -> Iterator[Release]:
 
 def _served(model: Model, server: Server | None) -> Iterator[Release]:
     """Yield the releases of a model that have served on a server (by default the bundled one), each once, the last one first.
-    The order is that in which the spans were written, because a clock may have been set back."""
+    The order of writing the spans counts, because a clock may have been set back."""
     spans = (
         ReleaseSpan.objects.filter(release=OuterRef("pk"), server=reporting_server(server)).order_by().values("release")
     )

@@ -83,7 +83,7 @@ def release_make(
 
 
 def _continued(before: Release | None, document: Document, versions: list[int]) -> Release | None:
-    """Return the release that this text continues, because clients notice no change, or None if they notice one."""
+    """Return the release that this text continues, because clients notice no change, or None if they notice a change."""
     if before is None or before.versions != versions or not before.document.same_meaning(document, versions):
         return None
     return before.begun

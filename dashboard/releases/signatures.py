@@ -28,7 +28,7 @@ def tensor_changes(before: Signature, after: Signature) -> list[str]:
 
 
 def refused_requests(before: Signature, after: Signature) -> list[str]:
-    """Return the reasons why a model with the tensors `after` refuses requests that fit one with `before`, as clauses.
+    """Return the reasons why a model with the tensors `after` refuses requests that fit a model with `before`, as clauses.
 
     Unknown inputs or outputs give no reason. Shapes are not compared, because the server checks them.
     """
