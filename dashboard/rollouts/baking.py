@@ -85,7 +85,10 @@ def comes_by_itself(rollout: Rollout) -> bool:
 
 
 def _waits(rollout: Rollout) -> bool:
-    """Return whether no server reports yet that all guardrails hold at this step. One is enough: it may get all requests."""
+    """Return whether no server reports yet that all guardrails hold at this step.
+
+    One such report is enough, because its server may get all requests.
+    """
     if not rollout.plan["guardrails"]:
         return False
     rows = RolloutFigures.objects.filter(rollout=rollout)

@@ -174,7 +174,7 @@ def _sample(row: RolloutFigures, at: int) -> None:
 
 # -- mismatches --------------------------------------------------------------------------------------------------------
 def keep_of(rollout: Rollout) -> Keep | None:
-    """Return the bounds for stored mismatches of a rollout, or None if none are stored, or nothing is compared."""
+    """Return the bounds for stored mismatches of a rollout, or None if the rollout stores no mismatches."""
     shadow = rollout.plan.get("shadow")
     if shadow is None:
         return None

@@ -69,7 +69,7 @@ def plan_of(kind: str, given: Mapping[str, object]) -> Plan:
 
 
 def policy_checked(policy: JsonObject) -> TrafficPolicy:
-    """Return the parsed policy. Invalid: a server would refuse it."""
+    """Return the parsed policy. Invalid: a server would refuse the policy."""
     if wrong := traffic_problem(policy, ModelConfig()):
         field = next((name for name in ("stable", "candidate", *_POLICY) if f"'{name}" in wrong), "")
         raise Invalid.at(field, wrong)
