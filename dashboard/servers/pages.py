@@ -11,7 +11,7 @@ from dashboard.web.addresses import get, post
 from dashboard.web.pages import act, respond
 
 EVENTS = 30
-SHOWN = 100  # versions on a page, in the order of _ORDER
+SHOWN = 100  # the number of versions on a page, in the order of _ORDER
 _ORDER = {word: place for place, word in enumerate(("failed", "loading", "unloading", "ready", "asleep"))}
 
 

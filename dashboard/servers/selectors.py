@@ -36,7 +36,7 @@ def answers(server: Server) -> bool:
 
 
 def server_events(*, server: Server | None = None, since: datetime | None = None) -> QuerySet[ServerEvent]:
-    """Return the events of a server, or of all, the newest first."""
+    """Return the events of one server or of all servers, the newest first."""
     events = ServerEvent.objects.select_related("server")
     if server is not None:
         events = events.filter(server=server)
