@@ -1,4 +1,4 @@
-"""`Authorization: Bearer <token>` in REST requests, with tokens from accounts.tokens."""
+"""Reads the header `Authorization: Bearer <token>` of REST requests, with tokens from accounts.tokens."""
 
 from django.contrib.auth.models import User
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
