@@ -12,8 +12,8 @@
     PUBLISHED   models/<name>/<version>                       the model's    nothing was under way
                                                               fingerprint
                                                               has its files
-    MOVING      there, or archive/<name>/<version>, whole     Job archive    `watch` queues the job again: a move that was
-                in one of them at least; a copy on its way    or restore     broken off goes on where it stood
+    MOVING      there, or archive/<name>/<version>, whole     Job archive    `watch` queues the job again, which
+                in one of them at least; a copy on its way    or restore     completes the interrupted move
                 to another disk in .publish-*
     ARCHIVED    archive/<name>/<version>                      the            nothing was under way
                                                               fingerprint
