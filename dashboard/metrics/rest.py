@@ -35,7 +35,7 @@ class Metrics(Endpoint):
         responses=OpenApiTypes.OBJECT,
     )
     def get(self, request: Request) -> Response:
-        """History of requests, latency percentiles, batches, process and GPUs; `outages`: when the server did not answer."""
+        """History of requests, latency percentiles, batches, process and GPUs, with the server's `outages`."""
         params = request.query_params
         end = _number(params, "end", time.time())
         start = _number(params, "start", end - _HOUR)
