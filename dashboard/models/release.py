@@ -82,7 +82,7 @@ class Release(models.Model):
 
 
 class CheckStep(TypedDict, total=False):
-    """One step of a load, as the server reports it (docs/server.md): `done` of `of` while it runs, `ms` afterwards."""
+    """One step of a load, as the server reports it (docs/server.md). A running step has `done` and `of`, an ended one `ms`."""
 
     step: str  # check, memory, load, warm, golden, switch, drain
     done: int

@@ -116,8 +116,10 @@ class Breach(TypedDict):
 
 
 class TrafficReport(TypedDict):
-    """A server's report of a rollout, which its live feed sends once a second after changes. rollout: None, without the fields
-    below it, means that the model has no rollout any more. guardrails: [] before their first evaluation.
+    """A server's report of a rollout, which its live feed sends once a second after changes.
+
+    rollout: the rollout's name, or None, without the fields below it, if the model has no rollout any more.
+    guardrails: their states; [] before their first evaluation.
     """
 
     model: str

@@ -15,7 +15,7 @@ from repository.config.signature import SignatureObject
 
 
 class Signature(TypedDict, total=False):
-    """The tensors of a version: `datatype` in V2's words ("FP32"), `shape` with -1 for a dimension that varies."""
+    """The tensors of a version. Datatypes have V2's names ("FP32"); a dimension that varies is -1 in a shape."""
 
     inputs: list[TensorRow]
     outputs: list[TensorRow]
