@@ -60,7 +60,7 @@ class Infer(Endpoint):
 
 
 class InferStreamSerializer(serializers.Serializer[Any]):
-    """A request in the form of an example: V2's JSON, with base64 for bytes that JSON cannot carry."""
+    """A request in the form of an example, which is V2's JSON with base64 for bytes that JSON cannot carry."""
 
     inputs = serializers.ListField(child=serializers.DictField())
     parameters = serializers.DictField(required=False, default=dict)
