@@ -7,9 +7,9 @@
          |  ^
    began |  | the server is lost
          v  |
-       CHECKING --- failed ---> FAILED --- began: somebody has it tried again ---> CHECKING
+       CHECKING --- failed ---> FAILED --- began: a person orders a retry -------> CHECKING
          |   ^                    ^  |
-         |   |                    |  | passed, when `watch` tried again by itself: what serves then is SERVING
+         |   |                    |  | passed: a retry by `watch` succeeded; a release that serves is SERVING
   passed |   | began: the server  | failed: its server came back, and could not load it again
   serves |   | came back          |
          v   |                    |

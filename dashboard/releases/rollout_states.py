@@ -22,7 +22,7 @@ The contents of each state. Everything except the row follows from the newest re
     state        newest release                             on the server                    after a SIGKILL
     RUNNING      both versions, `default` at stable, the    as the text; weight 0 after a    the server keeps to the text and
                  policy with the weight of a step           breach, which it reports         its breaches; `watch` reads its
-    PAUSED       the same                                   the same; no automatic step      report, and goes on from the row
+    PAUSED       the same                                   the same; no automatic step      report, and continues from the row
     HOLDING      both versions, `default` at the candidate  the old version, unused          `watch` looks at hold_until again
     DONE         the candidate; the old version gone, or    as any model
                  kept for its name

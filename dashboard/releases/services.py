@@ -42,7 +42,7 @@ def release_make(
     begins: make a release of its own even if clients notice no change of the text, because something else has changed.
     Otherwise such a row is a further text of the release before it.
     write: if False, the text with the number of this release is already on disk.
-    stamp: False for a folder without a text, which gets none.
+    stamp: if False, the release has no text, because the folder has none.
     """
     before = model.releases.first()
     number = before.number + 1 if before else 1
