@@ -1,6 +1,6 @@
 """Turns tensors that hold a picture into images: an encoded image stays as it is, numbers become grey or coloured points.
 
-Source: PNG (W3C), chunks IHDR, IDAT and IEND.
+The format is PNG (W3C) with the chunks IHDR, IDAT and IEND.
 """
 
 import base64
