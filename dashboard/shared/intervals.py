@@ -1,7 +1,7 @@
 """Confidence intervals (95 %) for the figures of a rollout's arms and for their difference.
 
-They assume independent requests. Sources: Wilson (1927) for a share; the binomial distribution of ranks for a quantile;
-Newcombe (1998, method 10; MOVER) for the difference of two values with bounds of their own.
+They assume independent requests. The interval of a share is Wilson's (1927), the interval of a quantile comes from the binomial
+distribution of ranks, and the interval of a difference is Newcombe's (1998, method 10, also called MOVER).
 """
 
 import math
