@@ -31,7 +31,7 @@ The contents of each state, and the effect of a SIGKILL of the process that work
 row of an upload and its UploadFiles stays for good.
 
     state       on disk                                other rows                after a SIGKILL
-    RECEIVING   folder/files/<number>: `received`      -                         the client asks for the offset and goes on;
+    RECEIVING   folder/files/<number>: `received`      -                         the client asks for the offset and continues;
                 bytes of each, perhaps a little more                             later bytes are overwritten
     RECEIVED    folder/files, whole                    Job inspect, queued       `watch` announces the job again
     INSPECTING  folder/source and folder/version,      Job inspect, running      `watch` queues the job again; it begins again
