@@ -25,7 +25,7 @@ _EXAMPLES = {"integer": 1, "number": 1.0, "boolean": True, "string": "text", "ob
 
 
 class Field(NamedTuple):
-    """A parameter of an operation, or a field of a body by its path: `problems[].line`. place: path, query or body."""
+    """A parameter of an operation, or a field of a body by its path, such as `problems[].line`. place: path, query or body."""
 
     name: str
     kind: str
