@@ -94,7 +94,8 @@ def encode_without_tensors(identity: RequestIdentity, final: bool, error: str = 
 
 
 def _final_flag(final: bool) -> bytes:
-    """Return the bytes that add Triton's parameter to the ModelInferResponse before them."""
+    """Return the encoded `triton_final_response` parameter. Appended to an encoded ModelInferResponse, it becomes part of that
+    message."""
     message = pb.ModelInferResponse()
     message.parameters["triton_final_response"].bool_param = final
     return bytes(message.SerializeToString())

@@ -47,8 +47,9 @@ class AccessLog(Protocol):
 class Context:
     """The checks and limits of a listener, and the buffer that all its connections read into, one after the other.
 
-    `forwarded` matches the names of request headers that become parameters of an inference request. `standing` returns the
-    lines of the headers that every answer with a status has. `access` is None if there is no log of requests.
+    `forwarded` matches the names of request headers that become parameters of an inference request. `standing` takes a
+    status and returns the header lines that every answer with that status carries. `access` is None if there is no log of
+    requests.
     """
 
     authoriser: Authoriser

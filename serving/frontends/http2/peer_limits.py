@@ -13,7 +13,8 @@ from serving.frontends.http2.frames import ConnectionFailure, ErrorCode
 BUCKET_SIZE = 2000.0  # frames; more than a connection has streams, because a client may cancel all of them together
 REFILL_PER_S = 200  # frames
 WINDOW_UPDATES_PER_FRAME = 4  # free WINDOW_UPDATE frames for each frame that was sent and each stream that was opened
-MAX_PENDING_REQUESTS = 1024  # requests under way on all streams of a connection that carry several requests
+# Requests under way on one connection, on all those of its streams that carry several requests.
+MAX_PENDING_REQUESTS = 1024
 MAX_UNREAD_REPLIES = 64 * 1024  # bytes
 
 

@@ -118,8 +118,10 @@ class SampledHardware:
 
 
 def _descendants(process: psutil.Process) -> list[psutil.Process]:
-    """Return the children of a process, and their children. If the kernel keeps lists of children, the lists are read, because
-    psutil looks at every process of the machine."""
+    """Return all descendants of a process.
+
+    Reads the kernel's lists of children where it keeps them; psutil, the fallback, looks at every process of the machine.
+    """
     found: list[psutil.Process] = []
     pending = [process.pid]
     try:

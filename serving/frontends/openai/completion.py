@@ -185,7 +185,7 @@ def _count(response: InferenceResponse, name: str) -> int | None:
 
 
 class StopSequences:
-    """Passes text on up to the stop sequence that ends first, however the text is cut into pieces.
+    """Passes on the text before the stop sequence that ends first, no matter how the text is cut into pieces.
 
     Text that may be the beginning of a stop sequence is held back until more text comes. found: a stop sequence has come.
     """
