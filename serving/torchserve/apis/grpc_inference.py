@@ -240,7 +240,7 @@ class PredictionCall(Call):
         self.fail(ended.status, ended.message)
 
     def abandon(self) -> None:
-        """Cancel the request, and drop the reference to it, because the request refers to this call."""
+        """Cancel the request, and break the reference cycle: the request refers to this call, and this call to the request."""
         request, self.request = self.request, None
         if self.waiting is not None:
             self.waiting.cancel()

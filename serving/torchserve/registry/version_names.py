@@ -1,6 +1,7 @@
-"""Finds versions by TorchServe's names. The name is any string ("1.0") from the archive, in the configuration of its version.
+"""Finds versions by the names that TorchServe gives them.
 
-A version of another backend has no such name, and is found by its number, as "3" or "3.0".
+A version's name is a string of any form, such as "1.0", which comes from the archive and is stored in the version's
+configuration. A version of another backend has no such name, and is found by its number, as "3" or "3.0".
 """
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig

@@ -19,7 +19,8 @@ def ngrams_iterator(token_list: Sequence[str], ngrams: int) -> Iterator[str]:
 def get_tokenizer(
     tokenizer: str | Callable[[str], list[str]] | None, language: str = "en"
 ) -> Callable[[str], list[str]]:
-    """Return a function that splits a text into words: at spaces (None), as "basic_english" does, or the given function."""
+    """Return the function that splits a text into words: `str.split` for None, the basic English tokenizer for "basic_english",
+    or `tokenizer` itself if it is a function."""
     if tokenizer is None:
         return str.split
     if callable(tokenizer):

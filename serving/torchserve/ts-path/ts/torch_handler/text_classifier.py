@@ -1,4 +1,4 @@
-"""text_classifier: the probabilities of a text's classes, by a model that takes word numbers and offsets (EmbeddingBag)."""
+"""text_classifier: the probabilities of a text's classes, from a model that takes word indices and offsets (EmbeddingBag)."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ class TextClassifier(TextHandler):
     ngrams = 2
 
     def preprocess(self, data: list[dict[str, Any]]) -> Any:
-        """Return the vocabulary's numbers of a text's words and n-grams, and the words."""
+        """Return the vocabulary indices of a text's words and n-grams, and the words."""
         row = data[0]
         text: Any = row.get("data") or row.get("body")
         if isinstance(text, bytes | bytearray):
@@ -25,12 +25,12 @@ class TextClassifier(TextHandler):
         return self._numbers(words), words
 
     def _numbers(self, words: list[str]) -> Any:
-        """Return the numbers of words and of their n-grams."""
+        """Return the vocabulary index of each word and n-gram."""
         numbers = [self._number(one) for one in ngrams_iterator(words, self.ngrams)]
         return torch.as_tensor(numbers, dtype=torch.int64, device=self.device)
 
     def _number(self, word: str) -> int:
-        """Return the number of a word. If the vocabulary lacks the word, return the number of <unk>, or else 0."""
+        """Return the vocabulary index of a word. If the vocabulary lacks the word, return the index of <unk>, or else 0."""
         if isinstance(self.source_vocab, dict):
             known: dict[str, int] = self.source_vocab
             return int(known.get(word, known.get("<unk>", 0)))
@@ -41,7 +41,7 @@ class TextClassifier(TextHandler):
         return super().inference(numbers, torch.as_tensor([0], device=self.device))
 
     def get_insights(self, text_preprocess: Any, _: Any, target: int = 0) -> Any:
-        """Return the words of a text, and how much each number of `preprocess` contributes to a class, according to captum."""
+        """Return the words of a text, and how much each index contributes to a class, according to captum."""
         numbers, words = text_preprocess
         attributions = self.lig.attribute(
             numbers,
