@@ -179,7 +179,7 @@ async def _load_and_wait(server: InferenceServer, source: ModelSource | None, st
 async def _shut_down(server: InferenceServer, frontends: dict[str, Listening], options: Options, serving: bool) -> None:
     """Shut down in steps that let clients finish; the metrics, and probes on open connections, are answered until the end.
 
-    First report not ready for a while, so that load balancers notice. Then stop listening, tell clients to close their
+    First answer "not ready" for a while, so that load balancers notice. Then stop listening, tell clients to close their
     connections, refuse new requests, and wait for the requests under way. serving: the server was started, so that clients may
     be connected.
     """

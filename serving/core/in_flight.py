@@ -236,7 +236,7 @@ class InFlightRequest:
     def made_for(self, other: "InFlightRequest", *more: "InFlightRequest") -> None:
         """Note that a model makes this request for `other`. In a rollout, one arm answers all requests of one origin.
 
-        more: other requests of the same batch that this request is made for."""
+        more: the other requests of the batch, if this request is made for several of them."""
         self.origin = other.origin or other.arrival_ns
         if other.mirrored and all(one.mirrored for one in more):
             self.mirror()

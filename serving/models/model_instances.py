@@ -48,7 +48,8 @@ class ModelInstances:
         self._decoupled = spec.config.model_transaction_policy.decoupled
         self._backend: Backend | None = None
         self._running: list[Instance] = []
-        # The tasks of instances that only finish their open sequences; each instance is stopped once its future is done.
+        # Instances that only finish their open sequences: the task that stops the instance -> the future of which the task
+        # waits until no sequence is open on the instance.
         self._leaving: dict[asyncio.Task[None], asyncio.Future[None]] = {}
         self._files = 0  # the size of the model's files in bytes
         self._grown = NOTHING  # growth of the server's memory while instances were loaded and changed

@@ -382,7 +382,7 @@ class ModelLifecycle:
         return lambda: sum(model.in_flight for model in replaced)
 
     def _follow_drain(self, progress: LoadProgress, left: Callable[[], int]) -> None:
-        """Show the load until the models that it replaced are freed, or another load begins."""
+        """Keep the load's progress visible until the models that it replaced are freed, or another load begins."""
         progress.drain(left)
 
         async def forget() -> None:

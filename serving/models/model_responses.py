@@ -67,7 +67,7 @@ class ModelResponses:
         self._batches = spec.config.max_batch_size > 0
 
     def enter_service(self, statistics: ModelStatistics, cache: ModelCache | None) -> None:
-        """Count into these statistics from here on, and keep answers in this part of the response cache."""
+        """From now on, count answers in `statistics`, and keep them in `cache`, the model's part of the response cache."""
         self._statistics, self._cache = statistics, cache
 
     def reconfigure(self, check: TensorCheck) -> None:
@@ -203,7 +203,11 @@ class ModelResponses:
             unexpected(error, "counting a batch")
 
     def _mirror_done(self, batch: Batch, request: InFlightRequest, answer: Answer) -> bool:
-        """Answer a mirrored request, which is counted separately. Return False if it has no response to answer with."""
+        """Answer a mirrored request, which is counted separately.
+
+        Return False, without answering, if the batch gave no response for the request, or if the request has ended or runs
+        again.
+        """
         if type(answer) is not InferenceResponse or request.finished or request in batch.rescheduled:
             return False
         if self._cache is not None:

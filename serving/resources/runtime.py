@@ -61,7 +61,7 @@ class Runtime:
     summaries: bool = False  # True if models keep the histograms for the summaries of /metrics
     # Returns the labels of a step's model: (namespace, name, version) -> labels.
     step_labels: Callable[[str, str, int], Labels] | None = None
-    # Whether models have a histogram of first responses; None: decoupled models have it.
+    # Whether models have a histogram of first responses; None: only decoupled models have one.
     first_responses: bool | None = None
 
     async def in_thread(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:

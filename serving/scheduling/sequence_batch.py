@@ -3,7 +3,8 @@
 Direct: a sequence keeps its slot, and row i of a batch is slot i; slots without a request have a row with READY false.
 Oldest: an instance has up to `max_candidate_sequences` sequences, and batches the oldest request of each.
 A sequence begins with START, and ends with END or after `max_sequence_idle_microseconds`. A sequence waits in the backlog while
-no slot is free. An iterative sequence is one request that its model asks for again and again.
+no slot is free. An iterative sequence is a single request that the scheduler executes again each time the model reschedules it,
+until the model is done.
 Source: Triton, docs/user_guide/architecture.md (Stateful Models).
 """
 

@@ -75,7 +75,8 @@ class BatchStatistics:
 
 @dataclass
 class ResponseStatistics:
-    """Triton's InferResponseStatistics: counts one place in the streams of decoupled requests, such as all first responses."""
+    """Triton's InferResponseStatistics: the counters of all responses at the same position in the streams of a decoupled model,
+    such as all first responses."""
 
     compute_infer: Duration = field(default_factory=Duration)
     compute_output: Duration = field(default_factory=Duration)

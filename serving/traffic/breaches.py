@@ -57,7 +57,8 @@ class Breaches:
         return found if found is not None and found.rollout == rollout else None
 
     def keep(self, model: str, breach: Breach) -> None:
-        """Keep a breach and start to write it. The breach stays in force even if the write fails, which is logged."""
+        """Remember a breach, and begin to write it to the file. The breach stays in force even if the write fails, which is
+        logged."""
         self._known[model] = breach
         self._change(lambda known: known.update({model: breach}))
 

@@ -4,8 +4,8 @@ compare(stable, candidate, tolerance, classes) -> Comparison
 
 Elements agree if |candidate - stable| <= absolute + relative * |stable|, as in numpy's allclose. The reported relative
 difference is |candidate - stable| / max(|candidate|, |stable|), which stays finite for a stable value of 0. NaN agrees with
-NaN, and an infinity with the same infinity. An element that is finite in only one of the answers does not agree, and counts in
-no difference.
+NaN, and an infinity with the same infinity. An element that is finite in only one of the answers does not agree, and is left
+out of the reported differences.
 
 BYTES agree if they are equal. BYTES also agree if both are JSON (as many services answer), their numbers agree and the rest is
 equal. The first class of each row, the one with the greatest number, is compared for outputs that have one axis of at least two

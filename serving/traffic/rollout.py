@@ -3,8 +3,8 @@
 The model's lifecycle creates, changes and ends the rollout.
 
 Counts and a breach belong to the name of the policy: they stay for as long as the name does, whatever else of the policy
-changes. An arm that gets another version counts from zero. After a breach, the candidate gets no requests for as long as the
-policy keeps its name.
+changes. An arm that gets another version counts from zero. After a breach, the candidate gets no requests until the policy has
+another name.
 """
 
 import logging

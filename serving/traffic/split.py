@@ -52,7 +52,8 @@ class TrafficSplit:
         self._on_candidate: dict[int | str, bool] = {}  # whether each remembered sequence is on the candidate
 
     def set_mirror(self, mirror: AsksCandidate | None) -> None:
-        """Set the mirror that is asked which requests to the stable arm it wants, and is offered those requests."""
+        """Set the mirror. Before each request to the stable arm it is asked whether it wants one; if so, it is offered
+        that request. None removes the mirror."""
         if mirror is not self._mirror:
             self._mirror, self._mirrored = mirror, ArmCounter(self._stable.counted_arm, mirror)
 

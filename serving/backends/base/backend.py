@@ -37,7 +37,7 @@ Outputs: TypeAlias = Mapping[str, "Tensor | DeviceTensor"]
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """The model version of a backend. `config` is complete and validated. `version_dir` contains the model file."""
+    """The model version that a backend loads. `config` is complete and validated. `version_dir` contains the model file."""
 
     name: str
     version: int

@@ -10,7 +10,10 @@ from repository.config.own_parameters import EXECUTION_TIMEOUT
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Time limits in seconds, or None for no limit. The names of the settings are for messages."""
+    """Time limits in seconds, or None for no limit.
+
+    `execution_named` and `start_named` name the setting behind each limit, for error messages.
+    """
 
     execution_s: float | None = None
     execution_named: str = SLIPWAY_PREFIX + EXECUTION_TIMEOUT

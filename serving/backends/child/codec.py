@@ -232,7 +232,8 @@ def decode_tensor(row: ReceivedRow, memory: SharedMemory) -> Array:
 
 
 def decode_error(parts: Sequence[object]) -> ServingError:
-    """Return the client's error for an ErrorPair or a HandlerError: an exception of a model, or an error that it returned."""
+    """Return the error that the client gets for an ErrorPair or a HandlerError, which the child sends when the model raised an
+    exception or returned an error."""
     code, text, *status_and_reason = parts
     known = Code[code] if isinstance(code, str) and code in Code.__members__ else Code.INTERNAL
     message = without_addresses(str(text)[:_MAX_TEXT])
@@ -243,7 +244,8 @@ def decode_error(parts: Sequence[object]) -> ServingError:
 
 
 def decode_failed(answer: Mapping[str, object]) -> ServingError:
-    """Return the client's error for a Failed message: the child failed to load the model, or to execute a whole batch."""
+    """Return the error that the client gets for a Failed message, which the child sends when it fails to load the model or to
+    execute a whole batch."""
     status_and_reason = [answer[key] for key in ("status", "reason") if key in answer]
     return decode_error((answer.get("code"), answer.get("message"), *status_and_reason))
 

@@ -88,7 +88,7 @@ class OnnxModel:
         ]
 
     def why_left_out(self, name: str) -> str:
-        """Return the kind of an output that is no tensor, with advice."""
+        """Return the type of an output that the protocol cannot carry, such as "a map", and advice on how to export it."""
         kind = self.unsupported[name]
         return f"{kind}: {_REMEDIES.get(kind, _REMEDY)}"
 
