@@ -46,7 +46,8 @@ class Loads:
         return found
 
     def nobody_loads(self) -> bool:
-        """Return whether no server will load the models: it had ended before, or has not answered for SILENCE."""
+        """Return whether no server will load the models: there is none, it ended without answering since the wait began,
+        or it has been silent for longer than SILENCE."""
         state = getattr(servers().first(), "state", None)
         if state is None or (state.state in _ENDED and not self.answered):
             return True

@@ -210,7 +210,7 @@ def _add_text(upload: Upload, path: str, text: str) -> None:
 
 # -- an archive that lies in a folder ----------------------------------------------------------------------------------
 def _brought(context: ImportContext, model_name: str, files: Mapping[str, Path], overlay: str = "") -> Upload:
-    """Return an upload with all bytes of local files: the upload that an earlier import began, else a new one."""
+    """Return an upload that has received all of `files`: the upload that an earlier import began, or else a new one."""
     entries = {name: storage.hash_file(path) for name, path in files.items()}
     upload = _begun(context, model_name, entries)
     if upload is None:

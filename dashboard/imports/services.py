@@ -66,7 +66,7 @@ Outcome = Literal["taken", "there", "failed", "would"]
 
 
 class Row(TypedDict):
-    """The outcome of one archive. number: the number of its version in the repository.
+    """The result for one archive. number: the number of its version in the repository.
 
     loaded: whether the model serves, or None if nobody asked to load it, or no server was there to load it.
     """
@@ -81,7 +81,8 @@ class Row(TypedDict):
 
 
 class Report(TypedDict):
-    """The outcome of all archives. told: sentences about the sources of the set-up. notes: sentences about unused settings."""
+    """The result of an import, with a row for each archive. told: sentences about the sources of the set-up. notes: sentences
+    about unused settings."""
 
     told: list[str]
     notes: list[str]
@@ -110,7 +111,7 @@ def asked(
     properties: str = "",
     names: Mapping[str, str] | None = None,
 ) -> StoreParams:
-    """Return the checked parameters of the job. names: the names of the archives by upload, if an earlier job knew them."""
+    """Return the checked parameters of the job. names: upload id -> archive name, as an earlier job recorded them."""
     for right in (Right.UPLOAD_DATA, Right.UPLOAD_CODE):
         require(actor, right)
     if bool(folder) == bool(uploads):

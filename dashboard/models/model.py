@@ -31,7 +31,8 @@ class Model(models.Model):
     generation = models.PositiveBigIntegerField(default=0)
     # The highest version number ever given, so that none is used twice.
     last_number = models.PositiveBigIntegerField(default=0)
-    # The folder's fingerprint when it was last adopted ({} before that), and the changes made by hand since, in sentences.
+    # fingerprint: the fingerprint of the model's folder when the folder was last adopted; {} before that. drift: one sentence
+    # for each change made by hand since then.
     fingerprint: "models.JSONField[Fingerprint, Fingerprint]" = models.JSONField(default=dict)
     drift: "models.JSONField[list[str], list[str]]" = models.JSONField(default=list)
     # {} keeps all versions.

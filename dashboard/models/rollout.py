@@ -18,7 +18,8 @@ from repository.core.json_types import JsonObject
 
 
 class PlanStep(TypedDict):
-    """A share of the requests, and its bake time: the seconds that it serves before the next step may begin."""
+    """The candidate's share of the requests, and the step's bake time: the seconds that the step must serve before the next one
+    may begin."""
 
     weight: float  # per cent
     bake_s: float

@@ -135,7 +135,7 @@ class Form:
 
     # -- changes before it is sent -----------------------------------------------------------------------------------------
     def choose(self, kind: str) -> None:
-        """Change the kind; guardrails and a shadow's share with the old kind's defaults get the defaults of the new kind."""
+        """Change the kind. Guardrails and a shadow share that still have the old kind's defaults get those of the new kind."""
         if kind not in RolloutKind.values or kind == self.kind:
             return
         before, after = Form.fresh(self.kind), Form.fresh(kind)

@@ -32,7 +32,7 @@ def picture_of(tensor: Tensor) -> str:
     if not fits or not 0 < count <= min(MOST_POINTS, len(tensor.elements)):
         return ""
     points = _points(tensor, count)
-    if sizes[0] == channels == 3:  # the tensor has one colour after the other
+    if sizes[0] == channels == 3:  # channels first: the colours are separate planes
         planes, points = points, bytearray(count)
         for colour in range(3):
             points[colour::3] = planes[colour * height * width : (colour + 1) * height * width]

@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 
 class Unreachable(Unavailable):
-    """No answer came: the server is down, starting, or hangs. midway: the connection broke after the request was sent."""
+    """No answer came: the server is down, is starting, or hangs. midway: the connection broke after the request was sent."""
 
     def __init__(self, message: str, *, midway: bool = False) -> None:
         super().__init__(message)

@@ -1,7 +1,8 @@
 """The inference server's log by model: each model has its own file, so that a model with many lines does not displace others.
 
-`up` writes the files as it copies the server's output; pages read them. A file and its predecessor together hold the newest
-LINES_BYTES to 2 * LINES_BYTES. Above MOST_MODELS files, the file that was not written for the longest time is removed.
+`up` copies the server's output to the server's log, and each line about a model to the model's file as well; pages read these
+files. A file and its predecessor together hold the model's newest LINES_BYTES to 2 * LINES_BYTES. Above MOST_MODELS files, the
+file that was not written for the longest time is removed.
 """
 
 from collections import OrderedDict

@@ -200,7 +200,7 @@ def data_formats() -> str:
 
 @register.filter
 def finding_kind(severity: str) -> str:
-    """Return the state whose look an inspection's finding gets."""
+    """Return the state whose colour and icon are shown for a finding of this severity."""
     return {"error": "failed", "warning": "degraded"}.get(severity, "info")
 
 

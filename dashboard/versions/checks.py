@@ -21,7 +21,7 @@ STEPS = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step on a page. state: a word of the page's states, "" for a step that is still to come. ms: its duration."""
+    """A step of a check on a page. state: the state as the page names it, or "" for a step still to come. ms: its duration."""
 
     label: str
     state: str
