@@ -97,7 +97,7 @@ class Signature:
         return bool(inputs) and all(tensor.shape is None or tensor.shape[:1] == (-1,) for tensor in every)
 
     def with_variable_batch(self) -> "Signature":
-        """Return the signature with each first dimension of 1 made variable (slipway.variable_batch)."""
+        """Return a copy in which every first dimension of 1 is variable (see slipway.variable_batch)."""
         inputs, outputs = (tuple(map(_any_rows, tensors)) for tensors in (self.inputs, self.outputs))
         return replace(self, inputs=inputs, outputs=outputs)
 

@@ -163,7 +163,10 @@ def _is_python(content: bytes) -> bool:
 
 
 def _is_idle(node: ast.AST) -> bool:
-    """Return whether a node has no effect. An assignment to an attribute may replace the method of a later `+` or `[]`."""
+    """Return whether a node has no effect.
+
+    An assignment to an attribute counts as an effect, because it may replace the method that a later `+` or `[]` calls.
+    """
     replaces = isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
     return isinstance(node, _IDLE) and not replaces
 

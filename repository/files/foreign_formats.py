@@ -332,7 +332,9 @@ def may_hold_model(path: str) -> bool:
 
 
 def by_names(paths: Iterable[str]) -> tuple[str, ForeignFormat] | None:
-    """Return a file and its kind if the names show that none of the files can be served; else None."""
+    """If no file can be a model by its name, return the file whose name shows most precisely what it is, and its kind.
+
+    Return None if a file can be a model, or if no name shows a kind."""
     paths = list(paths)
     if any(may_hold_model(path) for path in paths):
         return None

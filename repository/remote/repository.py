@@ -256,7 +256,7 @@ def _entry(path: str) -> str:
 
 
 def _entries(listing: Listing) -> dict[str, Listing]:
-    """Return entry of the model's folder -> the part of the listing for that entry."""
+    """Return a dict of each entry in the model's folder -> the part of the listing under it."""
     found: defaultdict[str, list[tuple[str, int, str]]] = defaultdict(list)
     for row in listing:
         found[_entry(row[0])].append(row)
