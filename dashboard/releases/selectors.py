@@ -17,7 +17,7 @@ from dashboard.shared.exceptions import NotFound
 from repository.config.document import NOTHING, Document
 
 _CANDIDATES = 20
-_LOOKED_BACK = 500  # the most releases that are searched for the way back
+_LOOKED_BACK = 500  # the most releases that are searched for the one to which *go back* returns
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def lives_of(rows: Iterable[Release], server: Server | None = None) -> list[Rele
 def protected_versions(model: Model, back: Release | None = None) -> dict[int, str]:
     """Return the versions that cannot be archived, each with a sentence that says why.
 
-    back: the way back, if the caller knows it.
+    back: the release to which *go back* returns, if the caller knows it.
     """
     why: dict[int, str] = {}
     for number, sentence in _protected(model, back or way_back(model)):

@@ -326,7 +326,10 @@ def mismatch_get(rollout: Rollout, pk: int) -> RolloutMismatch:
 
 
 def last_change(model: Model, *, release: Release | None, back: Release | None) -> LastChange:
-    """Return the last change of a model and its undo. release: the newest one. back: the way back (releases.selectors)."""
+    """Return the last change of a model and how to undo it.
+
+    release: the newest release. back: the release to which *go back* returns (`releases.selectors.way_back`).
+    """
     rollout = rollout_now(model)
     # A breach has two rows: an event, which is skipped, and the audit entry of the rollback.
     newest = changes(model=model)[:_LOOKED_BACK]

@@ -84,7 +84,8 @@ class Outdated(Conflict):
 
 
 class NamesMoved(Conflict):
-    """Somebody moved the same aliases meanwhile. merged: both changes together; this request wins where they differ."""
+    """Somebody else changed the same aliases meanwhile. merged: all aliases with both changes, and with the values of this
+    request where the changes conflict."""
 
     def __init__(self, message: str, *, merged: dict[str, int], current_release: int) -> None:
         super().__init__(message)

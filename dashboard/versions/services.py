@@ -73,8 +73,8 @@ def _refuse_misfit(version: Version, document: Document, *, chosen: bool) -> Non
 def release_go_back(*, model: Model, actor: Actor, release: Release | None = None) -> Release:
     """Make a release with the versions and the configuration of an earlier one, and load the model.
 
-    release: by default the way back. Conflict: there is no way back, going back is impossible (`going_back` previews that), or
-    the file was changed by hand. Forbidden: the actor lacks a right that the text needs.
+    release: by default the one that `way_back` returns. Conflict: `way_back` finds none, going back is impossible (`going_back`
+    previews that), or the file was changed by hand. Forbidden: the actor lacks a right that the text needs.
     """
     require(actor, Right.OPERATE)
     with transaction.atomic():
