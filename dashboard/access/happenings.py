@@ -94,7 +94,7 @@ class Happenings(Sequence[Happening]):
         return _read([(source, pk) for _, place, _, pk in islice(keys, start, end) for source in [SOURCES[place]]])
 
     def newer_than(self, source: Source, pk: int) -> int:
-        """Return the number of rows before this row in the list. NotFound: the list does not contain the row."""
+        """Return the number of rows before this row in the list. Raises NotFound if the list does not contain the row."""
         row = self._rows[source].filter(pk=pk).values_list("moment", flat=True).first()
         if row is None:
             raise NotFound("there is no such entry; it may have been removed meanwhile")

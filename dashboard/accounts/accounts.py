@@ -40,7 +40,8 @@ def administrator_ensure() -> tuple[str, str] | None:
 def account_create(*, actor: Actor, username: str, password: str, permissions: list[str]) -> User:
     """Make an account with some of the permissions in GRANTABLE.
 
-    Forbidden: the actor does not administer. Conflict: the name is taken. Invalid: the name or the password breaks a rule.
+    Raises Forbidden if the actor does not administer.
+    Raises Conflict if the name is taken. Raises Invalid if the name or the password breaks a rule.
     """
     require(actor, Right.ADMINISTER)
     users = get_user_model().objects
@@ -61,8 +62,8 @@ def account_update(
 ) -> User:
     """Change the permissions of an account, or whether it is active; a value of None changes nothing.
 
-    The tokens of an inactive account give no right. Forbidden: the actor does not administer. Conflict: the actor would
-    deactivate their own account.
+    The tokens of an inactive account give no right.
+    Raises Forbidden if the actor does not administer. Raises Conflict if the actor would deactivate their own account.
     """
     require(actor, Right.ADMINISTER)
     if is_active is False and actor.user is not None and user.pk == actor.user.pk:

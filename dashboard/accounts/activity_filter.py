@@ -10,7 +10,7 @@ from dashboard.shared.exceptions import Invalid
 
 
 def read_filter(params: Mapping[str, str]) -> Filter:
-    """Return the filter of `what`, `who`, `model`, `q`, `from` and `to`. Invalid: `from` or `to` is no date.
+    """Return the filter of `what`, `who`, `model`, `q`, `from` and `to`. Raises Invalid if `from` or `to` is no date.
 
     A date in `to` includes its whole day. Dates and moments without a zone are in UTC.
     """

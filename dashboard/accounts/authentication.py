@@ -19,7 +19,8 @@ def actor_of_token(secret: str) -> Actor:
 class ThrottledBackend(ModelBackend):
     """Django's own backend, with the limit of accounts.sign_in.
 
-    PermissionDenied: there were too many attempts, and `request.sign_in_wait` holds the seconds until the next one.
+    Raises PermissionDenied after too many attempts. Then `request.sign_in_wait` is the time in seconds until the next attempt
+    is allowed.
     """
 
     def authenticate(

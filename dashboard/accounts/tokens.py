@@ -45,8 +45,8 @@ def token_create(
     """Make a token, and return its row and its text, which is shown once and never again.
 
     rights: a list of TokenRight values. model_names: the models that the token may infer with; empty for all models.
-    Forbidden: the person or the actor lacks one of the rights. Invalid: there is no name, a right is unknown, or the
-    end is in the past. StorageFull: auth.json cannot be written.
+    Raises Forbidden if the person or the actor lacks one of the rights. Raises Invalid if there is no name, a right is unknown,
+    or the end is in the past. Raises StorageFull if auth.json cannot be written.
     """
     _refuse_for_others(user, actor)
     _check(name, rights, expires_at)
@@ -67,7 +67,7 @@ def token_create(
 
 
 def token_revoke(*, token: ApiToken, actor: Actor) -> None:
-    """Delete a token. Forbidden: the token belongs to somebody else, and the actor does not administer."""
+    """Delete a token. Raises Forbidden if the token belongs to somebody else, and the actor does not administer."""
     _refuse_for_others(token.user, actor)
     with auth_file_kept():
         _record(token, actor, "token.revoke", "Revoked")
@@ -105,9 +105,9 @@ def token_authenticate(*, secret: str) -> ApiToken | None:
 def auth_file_kept() -> Iterator[Callable[[], None]]:
     """Run a change of the right to infer in a transaction: auth.json is written first, then the rows are committed.
 
-    StorageFull: the file cannot be written, and nothing is changed. Only one process at a time makes such a change, so that no
-    process writes the file from rows that another process is about to change. The block receives a function that writes the
-    file immediately, and calls it before a step that cannot be undone.
+    Raises StorageFull, and changes nothing, if the file cannot be written. Only one process at a time makes such a change, so
+    that no process writes the file from rows that another process is about to change. The block receives a function that writes
+    the file immediately, and calls it before a step that cannot be undone.
     """
     with repository_errors(), _held(), transaction.atomic():
         yield _write

@@ -79,7 +79,10 @@ class ArchiveReader(ABC):
 
     @abstractmethod
     def read(self, path: Path, shown: str) -> ModelArchive:
-        """Return the contents of an archive, with the text of the file `shown` ("" for the handler). NotFound: no such text."""
+        """Return the contents of an archive, with the text of the file `shown` ("" for the handler).
+
+        Raises NotFound if there is no such text.
+        """
 
     @abstractmethod
     def said_settings(self, path: Path) -> Mapping[str, int | None]:
@@ -112,13 +115,19 @@ def facts_in(folder: Path) -> ArchiveFacts | None:
 
 @repository_errors()
 def archive_in(folder: Path, shown: str = "") -> ModelArchive | None:
-    """Return the archive in the folder of a version, or None if there is none. NotFound: the archive has no text `shown`."""
+    """Return the archive in the folder of a version, or None if there is none.
+
+    Raises NotFound if the archive has no text `shown`.
+    """
     found = reader_in(folder)
     return found[0].read(found[1], shown) if found else None
 
 
 def archive_of(version: Version, shown: str = "") -> ModelArchive:
-    """Return the archive of a version, wherever its files are. NotFound: the version has no archive or no file `shown`."""
+    """Return the archive of a version, wherever its files are.
+
+    Raises NotFound if the version has no archive or no file `shown`.
+    """
     repository = managed_repository()
     name, number = version.model.name, version.number
     archived = version.state == VersionState.ARCHIVED

@@ -96,7 +96,7 @@ class ModelContext(TypedDict):
 
 
 def model_context(name: str, tab: str) -> ModelContext:
-    """Return the context of the head. tab: the page that is shown. NotFound: there is no model of that name."""
+    """Return the context of the head. tab: the page that is shown. Raises NotFound if there is no model of that name."""
     model = select.model_get(name)
     return {
         "model": model,

@@ -113,7 +113,7 @@ class Standing(NamedTuple):
 
 
 def model_get(name: str) -> Model:
-    """Return a model. NotFound: there is no model of that name."""
+    """Return a model. Raises NotFound if there is no model of that name."""
     try:
         return Model.objects.select_related("created_by").get(name=name)
     except Model.DoesNotExist:
@@ -152,7 +152,7 @@ def versions(model: Model) -> QuerySet[Version]:
 
 
 def version_get(model: Model, number: int) -> Version:
-    """Return a version. NotFound: the model has no version of that number."""
+    """Return a version. Raises NotFound if the model has no version of that number."""
     try:
         return model.versions.select_related("model").get(number=number)
     except Version.DoesNotExist:

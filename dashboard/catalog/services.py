@@ -20,7 +20,8 @@ _VERBS = {DesiredState.LOADED: ("model.load", "Load"), DesiredState.UNLOADED: ("
 def model_load(*, model: Model, actor: Actor) -> Model:
     """Record that the model should be loaded, so that `watch` loads it or retries a load that failed.
 
-    Forbidden: the actor may not operate. Conflict: no version is published.
+    Raises Forbidden if the actor may not operate.
+    Raises Conflict if no version is published.
     """
     require(actor, Right.OPERATE)
     if not model.versions.filter(state=VersionState.PUBLISHED).exists():
@@ -29,7 +30,7 @@ def model_load(*, model: Model, actor: Actor) -> Model:
 
 
 def model_unload(*, model: Model, actor: Actor) -> Model:
-    """Record that `watch` should unload the model after its present requests. Forbidden: the actor may not operate."""
+    """Record that `watch` should unload the model after its present requests. Raises Forbidden if the actor may not operate."""
     return _want(model, DesiredState.UNLOADED, actor)
 
 
@@ -56,7 +57,10 @@ def _want(model: Model, desired: DesiredState, actor: Actor) -> Model:
 def model_describe(
     *, model: Model, actor: Actor, description: str | None = None, tags: list[str] | None = None
 ) -> Model:
-    """Change the description or tags of a model; a value of None changes nothing. Invalid: too many or too long tags."""
+    """Change the description or tags of a model; a value of None changes nothing.
+
+    Raises Invalid if there are too many tags, or a tag is too long.
+    """
     require(actor, Right.OPERATE)
     clean = None if tags is None else _clean_tags(tags)
     with transaction.atomic():
@@ -89,8 +93,9 @@ def _clean_tags(tags: list[str]) -> list[str]:
 def model_delete(*, model: Model, actor: Actor, confirm_name: str) -> None:
     """Delete an unloaded model with all its files.
 
-    confirm_name: must be the model's name, else Invalid. Conflict: the model is loaded, or a job moves its files. StorageFull:
-    auth.json, from which the model's name is removed, cannot be written.
+    confirm_name: must be the model's name, else Invalid.
+    Raises Conflict if the model is loaded, or a job moves its files. Raises StorageFull if auth.json, from which the model's
+    name is removed, cannot be written.
     """
     require(actor, Right.OPERATE)
     if confirm_name != model.name:

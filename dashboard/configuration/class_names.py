@@ -17,8 +17,8 @@ MAX_NAMES = 5_000
 def class_names_set(*, model: Model, actor: Actor, output: str, names: Sequence[str]) -> Release:
     """Make a release in which an output's classes have these names, by index; an empty list removes the names.
 
-    Conflict: a label file names the classes, or the model has no configuration yet. Invalid: too many names, or there is no
-    such output. It also raises the errors of `config_apply`.
+    Raises Conflict if a label file names the classes, or the model has no configuration yet.
+    Raises Invalid if there are too many names, or no such output. It also raises the errors of `config_apply`.
     """
     require(actor, Right.OPERATE)
     newest = newest_release(model)

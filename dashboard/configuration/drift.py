@@ -71,8 +71,9 @@ def _fingerprint(model: Model, previous: Fingerprint) -> Fingerprint:
 def drift_adopt(*, model: Model, actor: Actor) -> Release:
     """Adopt the folder on disk as a release: its text, new folders as versions, and missing versions as archived.
 
-    Forbidden: the actor may not operate, or may not upload code, which is needed because nobody has inspected the files.
-    Invalid: the text on disk is no valid configuration.
+    Raises Forbidden if the actor may not operate, or may not upload code. Nobody has inspected the files, so they need the
+    right to upload code.
+    Raises Invalid if the text on disk is no valid configuration.
     """
     require(actor, Right.OPERATE)
     return _adopt(model, actor)
@@ -114,7 +115,10 @@ def _adopt(model: Model, actor: Actor) -> Release:
 
 
 def _adoptable(name: str) -> Document:
-    """Return the document of config.pbtxt on disk, an empty one if there is no file. InvalidConfig: the file is not text."""
+    """Return the document of config.pbtxt on disk, an empty one if there is no file.
+
+    Raises InvalidConfig if the file is not text.
+    """
     found = on_disk(name)
     if found.problem:
         raise InvalidConfig(found.problem)
@@ -167,7 +171,8 @@ def _write_over(model: Model, release: Release, actor: Actor) -> None:
 def model_adopt(*, name: str, actor: Actor) -> Model:
     """Make a model of a folder that somebody copied into the repository. The model is not loaded.
 
-    Forbidden: the actor may not upload code. NotFound: there is no such folder. Conflict: the folder is managed already.
+    Raises Forbidden if the actor may not upload code.
+    Raises NotFound if there is no such folder. Raises Conflict if the folder is managed already.
     """
     require(actor, Right.UPLOAD_CODE)
     if not managed_repository().has_model(check_name(name)):

@@ -64,7 +64,7 @@ def named(field: str, value: object, prefix: str, enum: "EnumTypeWrapper") -> in
 
 
 def rows(field: str, given: object) -> list[dict[str, object]]:
-    """Return a list of objects. FieldError: the value is no such list."""
+    """Return a list of objects. Raises FieldError if the value is not a list of objects."""
     if not isinstance(given, list) or not all(isinstance(item, dict) for item in given):
         raise FieldError(field, "expected a list of objects")
     return given

@@ -200,7 +200,8 @@ def _tensor_fields(tensor: mc.ModelInput | mc.ModelOutput) -> TensorFields:
 def apply_fields(config: ModelConfig, fields: Mapping[str, object]) -> None:
     """Write fields into a configuration.
 
-    fields: names of Fields with their values, as JSON or as text. FieldError: an unknown name, or a value of the wrong type.
+    fields: names of Fields with their values, as JSON or as text.
+    Raises FieldError if a name is unknown or a value has the wrong type.
     """
     for name in fields:
         if name not in PATHS:

@@ -124,7 +124,7 @@ def _warmup_fields(config: ModelConfig, sample: mc.ModelWarmup) -> WarmupFields:
 
 
 def apply_running(config: ModelConfig, fields: Mapping[str, object]) -> None:
-    """Write these fields into a configuration. FieldError: a value of the wrong type."""
+    """Write these fields into a configuration. Raises FieldError if a value has the wrong type."""
     if "parameters" in fields:
         _apply_parameters(config, fields["parameters"])
     _apply_residency(config, fields)

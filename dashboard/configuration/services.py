@@ -113,9 +113,10 @@ def config_apply(
 ) -> Release:
     """Validate a document, and return a new release with it; return the newest release if the text is the same.
 
-    base_release: the number of the release whose text the person edited. Invalid, with its problems: a server would refuse the
-    text. Outdated: another text came since. Conflict: the file was changed by hand, or the text changes what a rollout decides.
-    Forbidden: the actor lacks a right that the change takes.
+    base_release: the number of the release whose text the person edited.
+    Raises Invalid, with the problems, if a server would refuse the text. Raises Outdated if the text has changed since that
+    release. Raises Conflict if the file was changed by hand, or the text changes what a rollout decides. Raises Forbidden if
+    the actor lacks a right that the change takes.
     """
     require(actor, Right.OPERATE)
     document_check(model=model, document=document, with_files=False)

@@ -84,8 +84,9 @@ def version_settings_apply(
 ) -> Release:
     """Make a release in which a version is served with these settings; a value of None or "" leaves a setting to the model.
 
-    Settings that `fields` leaves out do not change. Invalid: a value is impossible. Conflict: the version is archived. It also
-    raises the errors of `config_apply`.
+    Settings that `fields` leaves out do not change.
+    Raises Invalid if a value is impossible. Raises Conflict if the version is archived. It also raises the errors of
+    `config_apply`.
     """
     require(actor, Right.OPERATE)
     model = version.model

@@ -50,8 +50,9 @@ class Answer:
 def golden_run(*, model: Model, actor: Actor, version: str = "") -> list[GoldenResult]:
     """Send every golden request of a model to the bundled server; keep and return the results.
 
-    version: a number or an alias; "" for the server's choice. Forbidden: the actor may not infer with the model. Unavailable:
-    the server does not answer. A request that the server refuses has failed, with the server's message.
+    version: a number or an alias; "" for the server's choice.
+    Raises Forbidden if the actor may not infer with the model. Raises Unavailable if the server does not answer. A request that
+    the server refuses has failed, with the server's message.
     """
     require(actor, Right.INFER)
     require_inference(actor, model.name)
@@ -67,7 +68,8 @@ def golden_run(*, model: Model, actor: Actor, version: str = "") -> list[GoldenR
 def example_answer(*, example: Example, actor: Actor, version: str = "") -> JsonObject:
     """Send an example to the server, and return the answer in the form of expected outputs.
 
-    Forbidden: the actor may not infer with the model. Invalid: the server refuses the request, with its message.
+    Raises Forbidden if the actor may not infer with the model.
+    Raises Invalid, with the server's message, if the server refuses the request.
     """
     require(actor, Right.INFER)
     require_inference(actor, example.model.name)
@@ -122,7 +124,10 @@ def _refusal(status: int, body: bytes) -> str:
 
 
 def _read_answer(body: bytes, length: str) -> Answer:
-    """Read a V2 answer with outputs in its JSON, or in binary form after it. DashboardError: the answer does not follow V2."""
+    """Read a V2 answer with outputs in its JSON, or in binary form after it.
+
+    Raises DashboardError if the answer does not follow V2.
+    """
     size = int(length) if length.isdigit() else len(body)
     try:
         head = orjson.loads(body[:size])

@@ -17,7 +17,7 @@ def examples(model: Model) -> QuerySet[Example]:
 
 
 def example_get(model: Model, name: str) -> Example:
-    """Return an example. NotFound: the model has no example of that name."""
+    """Return an example. Raises NotFound if the model has no example of that name."""
     try:
         return model.examples.select_related("model").get(name=name)
     except Example.DoesNotExist:
@@ -25,7 +25,10 @@ def example_get(model: Model, name: str) -> Example:
 
 
 def example_shown(model: Model, name: str, actor: Actor) -> Example:
-    """Return an example to an actor who will see its tensors. Forbidden: a client sent it, and the actor lacks CLIENT_DATA."""
+    """Return an example to an actor who will see its tensors.
+
+    Raises Forbidden if a client sent the example and the actor lacks CLIENT_DATA.
+    """
     example = example_get(model, name)
     if example.of_clients:
         require(actor, CLIENT_DATA)

@@ -49,8 +49,9 @@ def example_create(
     """Keep a request under a name that the model has no example of yet.
 
     request, expected: in the JSON of repository.core.golden. golden: run it before a release serves.
-    Forbidden: the actor may not operate. Invalid: a field is wrong; the problem names it. Conflict: the name is taken, or the
-    model has MAX_REQUESTS examples. TooLarge: this example, or all examples of the model together, would be too large.
+    Raises Forbidden if the actor may not operate. Raises Invalid, with the name of the field, if a field is wrong. Raises
+    Conflict if the name is taken, or the model has MAX_REQUESTS examples. Raises TooLarge if this example, or all examples of
+    the model together, would be too large.
     """
     require(actor, Right.OPERATE)
     given = {"name": name, "request": request, "expected": expected, "golden": golden}
@@ -95,7 +96,7 @@ def example_change(*, example: Example, actor: Actor, **changes: Any) -> Example
 
 
 def example_delete(*, example: Example, actor: Actor) -> None:
-    """Delete an example. Forbidden: the actor may not operate."""
+    """Delete an example. Raises Forbidden if the actor may not operate."""
     require(actor, Right.OPERATE)
     with transaction.atomic():
         model, example = _locked(example)
@@ -110,7 +111,10 @@ def example_delete(*, example: Example, actor: Actor) -> None:
 
 
 def _locked(example: Example) -> tuple[Model, Example]:
-    """Return the current row of an example, and its model, locked. NotFound: the example or the model was deleted meanwhile."""
+    """Return the current row of an example, and its model, locked.
+
+    Raises NotFound if the example or the model was deleted meanwhile.
+    """
     model = Model.locked(example.model_id)
     found = Example.objects.select_related("model").filter(pk=example.pk).first()
     if found is None:

@@ -49,8 +49,8 @@ def traffic_sample(*, model: Model, actor: Actor, count: int, seconds: int, cons
     """Wait for the next `count` requests of clients to a model, and return them with their answers; fewer after `seconds`.
 
     An audit entry is written before the actor sees any request. consent: the actor confirms that they may see such data.
-    Forbidden: the actor may not operate. Invalid: no consent, or more than MAX_COUNT or MAX_SECONDS. Unavailable: the server
-    does not answer, or the model is not ready.
+    Raises Forbidden if the actor may not operate. Raises Invalid if the actor does not consent, or `count` or `seconds` is out
+    of range. Raises Unavailable if the server does not answer, or the model is not ready.
     """
     require(actor, CLIENT_DATA)
     if not consent:

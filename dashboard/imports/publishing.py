@@ -111,7 +111,10 @@ def refuse_another(version: SetUpVersion, found: Version, *, read: bool) -> None
 
 
 def version_import(context: ImportContext, model: SetUpModel, version: SetUpVersion) -> Version:
-    """Publish one archive, without loading it. DashboardError: the import failed, and nothing of it is left."""
+    """Publish one archive, without loading it.
+
+    Raises DashboardError if the import fails. A failed import leaves nothing behind.
+    """
     overlay = own_settings(version, model, context.source.options, context.source.said)
     upload = None if version.workflow else context.source.uploads.get(version.archive)
     own = upload is None

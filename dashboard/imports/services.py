@@ -95,8 +95,8 @@ def import_create(
 ) -> Job:
     """Create the job that imports a folder, which an administrator has allowed, or uploaded archives.
 
-    properties: the text of config.properties that belongs to uploaded archives. Forbidden: the actor may not upload code, or no
-    administrator has allowed the folder.
+    properties: the text of config.properties that belongs to uploaded archives.
+    Raises Forbidden if the actor may not upload code, or no administrator has allowed the folder.
     """
     params = asked(actor=actor, folder=folder, uploads=uploads, properties=properties)
     title = f"Import {Path(folder).name}" if folder else f"Import {_count(len(uploads), 'archive')}"
@@ -412,7 +412,10 @@ def _import_ensemble(context: ImportContext, workflow: SetUpWorkflow, failed: st
 
 
 def _ensemble_there(workflow: SetUpWorkflow) -> Row | None:
-    """Return the row of a workflow that was imported before, or None for a new one. Conflict: it cannot be imported."""
+    """Return the row of a workflow that was imported before, or None for a new one.
+
+    Raises Conflict if the workflow cannot be imported.
+    """
     name = workflow.spec.name
     row = Model.objects.filter(name=name).first()
     _refuse_unmanaged(name, row)
@@ -428,8 +431,8 @@ def _refuse_unmanaged(name: str, row: Model | None) -> None:
 
 
 def _refused_or_there(version: SetUpVersion, row: Model | None, *, read: bool) -> Row | None:
-    """Return the row of a version that was imported before, or None for a new one. Conflict: the version cannot be imported.
-    read: compare the content of archives, not only their size."""
+    """Return the row of a version that was imported before, or None for a new one. Raises Conflict if the version cannot be
+    imported. read: compare the content of archives, not only their size."""
     _refuse_unmanaged(version.model, row)
     refuse_foreign(version.model, row)
     found = present(row, version.version)

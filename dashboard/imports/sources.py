@@ -62,7 +62,7 @@ class Source:
 
 
 def allowed_folder(folder: str) -> Path:
-    """Return a folder that an administrator has allowed. Forbidden: the folder is not allowed."""
+    """Return a folder that an administrator has allowed. Raises Forbidden if the folder is not allowed."""
     found = next((path for path in settings.IMPORT_FOLDERS if str(path) == folder), None)
     if found is None:
         raise Forbidden("this folder may not be imported; an administrator allows folders by SLIPWAY_IMPORT_FOLDERS")
@@ -104,7 +104,7 @@ def unreadable_folders() -> list[str]:
 
 @repository_errors()
 def read_source(params: StoreParams) -> Source:
-    """Read the set-up that a job or a preview names. Invalid, NotFound, Forbidden: the set-up cannot be imported."""
+    """Read the set-up that a job or a preview names. Raises Invalid, NotFound or Forbidden if the set-up cannot be imported."""
     try:
         return _of_uploads(params) if "uploads" in params else _of_folder(params)
     except InvalidProperties as error:
@@ -160,7 +160,7 @@ def kept_properties(text: str) -> str:
 
 
 def properties_of(text: str) -> Properties:
-    """Return the properties of a text. Invalid: the text cannot be parsed."""
+    """Return the properties of a text. Raises Invalid if the text cannot be parsed."""
     try:
         return Properties(CONFIG, java_properties.parse(text))
     except java_properties.MalformedProperties as error:

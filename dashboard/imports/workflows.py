@@ -43,7 +43,7 @@ def nodes_of(workflow: SetUpWorkflow, options: TorchServeOptions) -> Iterator[li
 def ensemble_present(workflow: SetUpWorkflow, model: Model | None) -> Version | None:
     """Return the version that an earlier import made of this workflow, or None if there is none.
 
-    Conflict: the model of that name is not this workflow.
+    Raises Conflict if the model of that name is not this workflow.
     """
     if model is None:
         return None

@@ -60,7 +60,7 @@ class JobContext:
         self._thread.join()
 
     def progress(self, percent: float, step: str = "") -> None:
-        """Record the progress of the job and its step. JobCancelled, JobSuperseded: the job must stop."""
+        """Record the progress of the job and its step. Raises JobCancelled or JobSuperseded as `check_cancelled` does."""
         changes: dict[str, object] = {"progress": max(0, min(100, int(percent)))}
         if step:
             changes["step"] = step[:200]
@@ -68,7 +68,10 @@ class JobContext:
         self.check_cancelled()
 
     def begin_step(self, percent: float, step: str) -> None:
-        """Record that a step begins, also as a line of the log. JobCancelled, JobSuperseded: the job is to stop."""
+        """Record that a step begins, also as a line of the log.
+
+        Raises JobCancelled or JobSuperseded as `check_cancelled` does.
+        """
         self.log(step)
         self.progress(percent, step)
 

@@ -42,7 +42,7 @@ def kinds() -> dict[str, Kind]:
 
 
 def kind_of(name: str) -> Kind:
-    """Return the kind of a name. Invalid: the name is unknown."""
+    """Return the kind of a name. Raises Invalid if the name is unknown."""
     known = kinds()
     if name not in known:
         raise Invalid(f"expected a job of kind {', '.join(sorted(known))}, but got '{name}'")

@@ -16,7 +16,7 @@ def jobs(*, model: Model | None = None, state: str = "", kind: str = "") -> Quer
 
 
 def job_get(pk: int) -> Job:
-    """Return a job. NotFound: there is no job of that id."""
+    """Return a job. Raises NotFound if there is no job of that id."""
     try:
         return Job.objects.select_related("model").get(pk=pk)
     except Job.DoesNotExist:

@@ -55,7 +55,8 @@ def job_create(
 def job_cancel(*, job: Job, actor: Actor) -> Job:
     """Cancel a job: a queued job ends immediately, a running one at its next step.
 
-    Forbidden: the actor may not operate, and is no uploader who began the job. Conflict: the job has ended.
+    Raises Forbidden if the actor may neither operate nor began the job as an uploader.
+    Raises Conflict if the job has ended.
     """
     own = actor.user is not None and job.created_by_id == actor.user.pk
     require(actor, Right.UPLOAD_DATA if own and not actor.may(Right.OPERATE) else Right.OPERATE)

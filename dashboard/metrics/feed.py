@@ -61,7 +61,7 @@ class BucketMap:
         self._map = None if same else [min(bisect_left(BOUNDS_US, bound), last) for bound in bounds_us]
 
     def read(self, counts: Mapping[str, int]) -> Counts:
-        """Return a histogram in our buckets. counts: its keys are text, as in JSON. ValueError: a key is no bucket."""
+        """Return a histogram in our buckets. counts: its keys are text, as in JSON. Raises ValueError if a key is no bucket."""
         found = {int(bucket): count for bucket, count in counts.items()}
         if found and not (min(found) >= 0 and max(found) < self._buckets and min(found.values()) >= 0):
             raise ValueError("a histogram has an unknown bucket")
@@ -226,7 +226,7 @@ async def follow_feed(client: AsyncServerClient, reader: FeedReader) -> AsyncGen
 
 
 def _tick_of(reader: FeedReader, event: FeedEvent) -> Tick | None:
-    """Return the tick of an event, if it completes one. Refused: a server of this release sends no such event."""
+    """Return the tick of an event, if it completes one. Raises Refused if a server of this release sends no such event."""
     try:
         return reader.read(event)
     except (AssertionError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

@@ -57,7 +57,10 @@ class Model(models.Model):
 
     @classmethod
     def locked(cls, pk: int) -> "Model":
-        """Return a model's row, locked until the caller's transaction ends. NotFound: the model was deleted meanwhile."""
+        """Return a model's row, locked until the caller's transaction ends.
+
+        Raises NotFound if the model was deleted meanwhile.
+        """
         try:
             return cls.objects.select_for_update().get(pk=pk)
         except cls.DoesNotExist:

@@ -55,7 +55,7 @@ class Release(models.Model):
         return f"{self.model} release {self.number}"
 
     def save(self, *args: Any, **more: Any) -> None:
-        """Write the row of a new release. TypeError: the row exists already."""
+        """Write the row of a new release. Raises TypeError if the row exists already."""
         if not self._state.adding:
             raise TypeError("a release is immutable: make another one")
         super().save(*args, **more)

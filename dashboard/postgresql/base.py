@@ -23,7 +23,10 @@ class Sessions:
         self._lock = threading.Lock()
 
     def take(self, most: int) -> threading.BoundedSemaphore:
-        """Wait for a place and return the semaphore whose `release` gives it back. OperationalError: none became free."""
+        """Wait for a place and return the semaphore whose `release` gives it back.
+
+        Raises OperationalError if none becomes free in time.
+        """
         with self._lock:
             if self._free is None:
                 self._free = threading.BoundedSemaphore(most)

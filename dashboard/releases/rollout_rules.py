@@ -10,7 +10,7 @@ from repository.core.json_types import JsonObject
 def traffic_kept(model: Model, before: Document, document: Document) -> Document:
     """Return a document that will replace `before`, with the present weight of the rollout under way.
 
-    Conflict: the document changes the policy of the rollout, or has the policy of a rollout that is over.
+    Raises Conflict if the document changes the policy of the rollout, or has the policy of a rollout that is over.
     """
     rollout, now, given = under_way(model), before.traffic, document.traffic
     if rollout is None:

@@ -76,7 +76,7 @@ def begun(rollout: Rollout, release: Release) -> None:
 
 
 def advance(rollout: Rollout, release: Release) -> None:
-    """Record that the next step has begun, with its release. WrongState: somebody else took that step."""
+    """Record that the next step has begun, with its release. Raises WrongState if somebody else took that step."""
     begins = {"step_since": timezone.now(), "step_release": release, "baked_s": 0.0, "resumed_at": None}
     _move(rollout, "advance", {"step": rollout.step + 1, **begins, "trouble": ""}, where=Q(step=rollout.step))
 

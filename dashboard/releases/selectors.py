@@ -59,7 +59,7 @@ def texts(model: Model) -> QuerySet[Release]:
 
 
 def release_get(model: Model, number: int) -> Release:
-    """Return a release, or a further text of one. NotFound: the model has no release of that number."""
+    """Return a release, or a further text of one. Raises NotFound if the model has no release of that number."""
     try:
         return texts(model).get(number=number)
     except Release.DoesNotExist:

@@ -51,7 +51,7 @@ def default_plan(kind: str) -> Plan:
 
 
 def plan_of(kind: str, given: Mapping[str, object]) -> Plan:
-    """Return the default plan with a person's fields in it. Invalid: a field is wrong; the message says what to write."""
+    """Return the default plan with a person's fields in it. Raises Invalid, with the expected value, if a field is wrong."""
     if kind not in RolloutKind.values:
         raise Invalid.at("kind", f"expected 'kind' to be one of {', '.join(RolloutKind.values)}, not '{kind[:80]}'")
     for name in given:
@@ -69,7 +69,7 @@ def plan_of(kind: str, given: Mapping[str, object]) -> Plan:
 
 
 def policy_checked(policy: JsonObject) -> TrafficPolicy:
-    """Return the parsed policy. Invalid: a server would refuse the policy."""
+    """Return the parsed policy. Raises Invalid if a server would refuse the policy."""
     if wrong := traffic_problem(policy, ModelConfig()):
         field = next((name for name in ("stable", "candidate", *_POLICY) if f"'{name}" in wrong), "")
         raise Invalid.at(field, wrong)

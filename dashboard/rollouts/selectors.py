@@ -183,7 +183,7 @@ def rollouts(model: Model) -> QuerySet[Rollout]:
 
 
 def rollout_get(model: Model, name: str) -> Rollout:
-    """Return a rollout. NotFound: the model has no rollout of that name."""
+    """Return a rollout. Raises NotFound if the model has no rollout of that name."""
     try:
         return rollouts(model).get(name=name)
     except Rollout.DoesNotExist:
@@ -318,7 +318,7 @@ def mismatches(rollout: Rollout) -> QuerySet[RolloutMismatch]:
 
 
 def mismatch_get(rollout: Rollout, pk: int) -> RolloutMismatch:
-    """Return one mismatch with its tensors. NotFound: the mismatch is no longer stored."""
+    """Return one mismatch with its tensors. Raises NotFound if the mismatch is no longer stored."""
     found = RolloutMismatch.objects.filter(rollout=rollout, pk=pk).select_related("server").first()
     if found is None:
         raise NotFound("there is no such request; it may have made room for a worse one")

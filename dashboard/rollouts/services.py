@@ -69,8 +69,9 @@ def rollout_start(
 
     candidate: the number of a published version, or a model on another server as in the policy. stable: a model on another
     server if that has answered until now; by default the version that answers. A version that an earlier rollout still holds is
-    unloaded first. Invalid: the plan is wrong, the server would refuse the candidate, or it may not call an address. Conflict:
-    a rollout is under way, the model is not loaded, its wanted release has failed, or the file was changed by hand.
+    unloaded first.
+    Raises Invalid if the plan is wrong, the server would refuse the candidate, or it may not call an address. Raises Conflict
+    if a rollout is under way, the model is not loaded, its wanted release has failed, or the file was changed by hand.
     """
     require(actor, Right.OPERATE)
     if not isinstance(plan, Mapping | None):
@@ -113,8 +114,9 @@ def rollout_start(
 def rollout_advance(*, rollout: Rollout, actor: Actor, step: int | None = None) -> Rollout:
     """Take the next step now, even before its time.
 
-    step: the step that the caller has seen, so that two callers take only one step. WrongState: the rollout is at another
-    step by now. Conflict: the rollout is at its last step and can only be promoted, or the file was changed by hand.
+    step: the step that the caller has seen, so that two callers take only one step.
+    Raises WrongState if the rollout is at another step by now. Raises Conflict if the rollout is at its last step and can only
+    be promoted, or the file was changed by hand.
     """
     with _opened(rollout, actor) as at:
         rollout = at.rollout
@@ -153,7 +155,8 @@ def rollout_resume(*, rollout: Rollout, actor: Actor) -> Rollout:
 def rollout_promote(*, rollout: Rollout, actor: Actor, step: int | None = None) -> Rollout:
     """Let the candidate answer everything. The old version stays loaded for the plan's hold time, then it is unloaded.
 
-    step: as in rollout_advance. Conflict: the candidate is on another server.
+    step: as in rollout_advance.
+    Raises Conflict if the candidate is on another server.
     """
     with _opened(rollout, actor) as at:
         rollout, candidate = at.rollout, at.rollout.candidate
@@ -217,7 +220,7 @@ def rollout_roll_back(*, rollout: Rollout, reason: str, actor: Actor = SYSTEM) -
 
 @repository_errors()
 def rollout_keep_old(*, rollout: Rollout, actor: Actor, days: float) -> Rollout:
-    """Keep the old version loaded for this many days from now. Invalid: the number is out of range."""
+    """Keep the old version loaded for this many days from now. Raises Invalid if the number is out of range."""
     require(actor, Right.OPERATE)
     if not 0 < days <= MAX_HOLD_DAYS:
         raise Invalid.at("days", f"expected a number of days above 0 and at most {MAX_HOLD_DAYS}, not {days:g}")
@@ -280,7 +283,7 @@ def _opened(rollout: Rollout, actor: Actor) -> Iterator[_Open]:
 def _release(
     at: _Open, actor: Actor, document: Document, summary: str, action: str, *, with_files: bool = True
 ) -> Release:
-    """Make the release of a step. Conflict: the file was changed by hand, or files of the candidate are missing.
+    """Make the release of a step. Raises Conflict if the file was changed by hand, or files of the candidate are missing.
 
     with_files: whether to check that the files of the versions fit, because the release before served other versions.
     """
@@ -348,7 +351,11 @@ def _at_weight(rollout: Rollout) -> str:
 
 
 def _startable(model: Model, candidate: Arm, stable: JsonObject | None) -> Release:
-    """Return the release that a rollout may begin from. Conflict: there is no such release. Invalid: the candidate is unfit."""
+    """Return the release that a rollout may begin from.
+
+    Raises Conflict if there is no such release.
+    Raises Invalid if the candidate is unfit.
+    """
     newest = newest_release(model)
     if newest is None or not newest.versions or model.desired_state != DesiredState.LOADED:
         raise Conflict(f"model '{model.name}' serves nothing yet: load it, so that there is a stable version")

@@ -29,7 +29,10 @@ class ServerAddition(ABC):
 
     @abstractmethod
     def listeners(self) -> list[Listener]:
-        """Return the listeners of the server, except Unix sockets. Invalid: the settings of a listener cannot be used."""
+        """Return the listeners of the server, except Unix sockets.
+
+        Raises Invalid if the settings of a listener cannot be used.
+        """
 
     @abstractmethod
     def working_folder(self) -> Path | None:

@@ -134,7 +134,7 @@ def _version() -> Call[str]:
 
 
 def index_rows(rows: list[IndexRow]) -> list[IndexRow]:
-    """Return the rows of an index. Refused: a row has an impossible name, version, state or condition."""
+    """Return the rows of an index. Raises Refused if a row has an impossible name, version, state or condition."""
     for index, row in enumerate(rows):
         version = row.get("version", "")
         wrong = "version" if version and parse_version(version) is None else ""
@@ -388,7 +388,10 @@ class AsyncServerClient(_Peer):
         return self._result(call, response, bytes(content))
 
     async def feed(self) -> AsyncGenerator[FeedEvent, None]:
-        """Yield the events of the live feed. Unreachable: the server ended the feed, or sent no whole event in time."""
+        """Yield the events of the live feed.
+
+        Raises Unreachable if the server ends the feed, or sends no whole event in time.
+        """
         timeout = httpx.Timeout(FEED_SILENCE_S, connect=CONNECT_TIMEOUT_S)
         url = f"{self.server.metrics_url}/v2/slipway/live"
         headers = {**_PLAIN, **self._key}
@@ -414,7 +417,7 @@ class AsyncServerClient(_Peer):
 
 
 def _parsed(content: bytes, shape: Any) -> Any:
-    """Return an answer's JSON. Refused: the answer does not fit the shape (json_shape.misfit)."""
+    """Return an answer's JSON. Raises Refused if the answer does not fit the shape (json_shape.misfit)."""
     try:
         value = orjson.loads(content)
     except orjson.JSONDecodeError:
@@ -453,13 +456,13 @@ def release_of(error: DashboardError) -> int | None:
 
 
 async def _next_event(events: AsyncIterator[tuple[str, bytes]]) -> tuple[str, bytes] | None:
-    """Return the next event, None at the end. TimeoutError: no whole event came in time, even if some bytes did."""
+    """Return the next event, None at the end. Raises TimeoutError if no whole event arrives in time, even if some bytes do."""
     async with asyncio.timeout(FEED_SILENCE_S):
         return await anext(events, None)
 
 
 async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    """Yield the lines of a stream without their ends. Refused: a line is longer than EVENT_BYTES."""
+    """Yield the lines of a stream without their ends. Raises Refused if a line is longer than EVENT_BYTES."""
     rest = bytearray()
     async for piece in pieces:
         rest += piece

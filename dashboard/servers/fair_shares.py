@@ -36,7 +36,10 @@ class FairShares:
 
     @contextmanager
     def slot(self, person: int, wait_s: float = WAIT_S) -> Iterator[None]:
-        """Wait for a slot and hold it. TooMany: the person has too many waiting requests, or no slot became free in time."""
+        """Wait for a slot and hold it.
+
+        Raises TooMany if the person has too many waiting requests, or no slot became free in time.
+        """
         ticket = self._ask(person)
         try:
             ticket.result(wait_s)
@@ -135,7 +138,7 @@ INFERENCE = FairShares()  # the slots of this web process
 
 @contextmanager
 def inference_slot(actor: Actor) -> Iterator[None]:
-    """Hold a slot for one inference of a person. TooMany: see `FairShares.slot`."""
+    """Hold a slot for one inference of a person. Raises TooMany as `FairShares.slot` does."""
     close_old_connections()  # no session of the database is held while a request waits
     with INFERENCE.slot(actor.user.pk if actor.user is not None else 0):
         yield

@@ -22,7 +22,7 @@ def servers() -> QuerySet[Server]:
 
 
 def server_get(name: str) -> Server:
-    """Return a server. NotFound: there is no server of that name."""
+    """Return a server. Raises NotFound if there is no server of that name."""
     try:
         return servers().get(name=name)
     except Server.DoesNotExist:

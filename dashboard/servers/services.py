@@ -33,7 +33,8 @@ def server_ensure_local() -> Server:
 def server_restart(*, server: Server, actor: Actor) -> None:
     """Ask `up` to restart the bundled server, which finishes its requests first.
 
-    Forbidden: the actor does not administer. Conflict: this dashboard does not run the server.
+    Raises Forbidden if the actor does not administer.
+    Raises Conflict if this dashboard does not run the server.
     """
     require(actor, Right.ADMINISTER)
     if not server.bundled:

@@ -39,7 +39,7 @@ class Part(NamedTuple):
 def request_of(
     model: str, version: str, inputs: Iterable[Tensor], parameters: Mapping[str, Json]
 ) -> pb.ModelInferRequest:
-    """Return the gRPC message of a request. Invalid: gRPC cannot carry a parameter's value."""
+    """Return the gRPC message of a request. Raises Invalid if gRPC cannot carry a parameter's value."""
     request = pb.ModelInferRequest(model_name=model, model_version=version)
     for tensor in inputs:
         request.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)

@@ -12,7 +12,8 @@ def enable_incremental_vacuum() -> None:
 
     For a new file this takes no time. The pragma is not set when connections open, because it would wait for writers.
 
-    DatabaseError: the disk has no room for a second copy, or another process uses the file; the next start tries again.
+    Raises DatabaseError if the disk has no room for a second copy, or another process uses the file. The next start tries
+    again.
     """
     if connection.vendor != "sqlite" or _pragma("auto_vacuum") == _INCREMENTAL:
         return

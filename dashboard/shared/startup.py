@@ -58,7 +58,7 @@ def one_sentence() -> Iterator[None]:
 def check_database() -> None:
     """Check that the database can be used. SQLite checks every page of the file, unless the file has more than CHECKED_BYTES.
 
-    Invalid: the database is damaged, or of a newer release. django.db.Error: it cannot be opened.
+    Raises Invalid if the database is damaged, or of a newer release. django.db.Error: it cannot be opened.
     """
     with connection.cursor() as cursor:
         if connection.vendor != "sqlite" or Path(connection.settings_dict["NAME"]).stat().st_size > CHECKED_BYTES:

@@ -36,7 +36,7 @@ class DataFolderLock:
 
 
 def lock_data_folder(folder: Path) -> DataFolderLock:
-    """Take the lock and return it. Conflict: another `up` holds the lock."""
+    """Take the lock and return it. Raises Conflict if another `up` holds the lock."""
     lock = DataFolderLock(folder)
     if not lock.acquire():
         raise Conflict(
@@ -47,9 +47,9 @@ def lock_data_folder(folder: Path) -> DataFolderLock:
 
 
 def check_ports(host: str, ports: dict[str, int]) -> None:
-    """Check ports, given by their settings. Invalid: two ports are equal.
+    """Check ports, given by their settings. Raises Invalid if two ports are equal.
 
-    Conflict: ports are taken; the message names each port with its setting.
+    Raises Conflict, with each port and its setting, if ports are taken.
     """
     _check_distinct(ports)
     taken = [(setting, port) for setting, port in ports.items() if not _is_free(host, port)]

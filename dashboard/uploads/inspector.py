@@ -50,7 +50,7 @@ _DEFAULTS: Proposal = {
 
 
 def run_inspector(version_dir: Path, *, name: str, config_file: Path | None, context: JobContext) -> Proposal:
-    """Return the report of serving.inspect about a folder of model files. Invalid: there is no report."""
+    """Return the report of serving.inspect about a folder of model files. Raises Invalid if there is no report."""
     command = [str(version_dir), "--name", name]
     if config_file is not None:
         command += ["--config", str(config_file)]

@@ -71,10 +71,10 @@ def upload_publish(
 
     document: the configuration to publish, by default the present one of the model, or the proposed one of a new model.
     base_release: the model's release that the document was made from, by default the newest one at the inspection.
-    Outdated: the model has got another text since that release.
-    make_live: serve only this version. load: ask the servers for the model. With neither, the served versions do not change.
-    within: a job that publishes as a part of its own work; it calls `publication_run` after this returns.
-    A small upload is published before this returns (see the job's state), a large one by a worker.
+    Raises Outdated if the model's text has changed since that release. make_live: serve only this version. load: ask the
+    servers for the model. With neither, the served versions do not change. within: a job that publishes as a part of its own
+    work; it calls `publication_run` after this returns. A small upload is published before this returns (see the job's state),
+    a large one by a worker.
     """
     upload_require_own(upload=upload, actor=actor)
     _refuse_unfit(upload)
@@ -442,7 +442,7 @@ def _version_folder(upload: Upload, publication: Publication) -> Path:
 
 
 def _locked(upload: Upload) -> Model:
-    """Return the model's row, locked. Conflict: the model was removed with the publication that made it."""
+    """Return the model's row, locked. Raises Conflict if the model was removed with the publication that made it."""
     model = Model.objects.select_for_update().filter(name=upload.model_name).first()
     if model is None:
         raise Conflict(f"model '{upload.model_name}' was removed meanwhile; publish the upload once more")

@@ -73,8 +73,8 @@ def decide_document(
     """Return the configuration to publish with, by the present state of the model, which is locked.
 
     current: the model's newest release. folder: the folder with the version's files. since: words that say since when another
-    configuration is refused; by default since the text was made. Conflict: the text was made from another configuration.
-    Forbidden: a right that the text needs is missing.
+    configuration is refused; by default since the text was made.
+    Raises Conflict if the text was made from another configuration. Raises Forbidden if a right that the text needs is missing.
     """
     document = request.document
     if document is None:

@@ -67,9 +67,9 @@ OF_ALL = Announced(uploads=6_000, names=100_000, characters=16 << 20)
 def upload_create(*, actor: Actor, model_name: str, files: list[dict[str, Any]], new_model: bool = False) -> Upload:
     """Begin an upload. files: [{"path": relative path, "size": bytes, "sha256": hex, optional}], numbered from 0 in order.
 
-    new_model: whether the upload should make a new model. Conflict: a model has that name already. An upload is refused before
-    a byte is sent if it is too large, the disk has no room for it, the actor may not upload such files, or no file is a model
-    by its name.
+    new_model: whether the upload should make a new model.
+    Raises Conflict if a model has that name already. An upload is refused before a byte is sent if it is too large, the disk
+    has no room for it, the actor may not upload such files, or no file is a model by its name.
     """
     require(actor, Right.UPLOAD_DATA)
     check_name(model_name)
@@ -117,7 +117,10 @@ def upload_add_files(*, upload: Upload, actor: Actor, files: list[dict[str, Any]
 def upload_receive_chunk(
     *, upload: Upload, number: int, offset: int, chunk: bytes, actor: Actor, sha256: str = ""
 ) -> UploadFile:
-    """Append a chunk (at most 8 MiB) to file `number`; return the file. WrongOffset: the error has the right offset."""
+    """Append a chunk (at most 8 MiB) to file `number`; return the file.
+
+    Raises WrongOffset, with the right offset, if `offset` is wrong.
+    """
     upload_require_own(upload=upload, actor=actor)
     file = upload_file(upload=upload, number=number)
     if len(chunk) > settings.UPLOAD_CHUNK_BYTES:

@@ -168,7 +168,8 @@ def initial() -> dict[str, Any]:
 def held(upload: Upload, *, wait_s: float = 0) -> contextlib.AbstractContextManager[None]:
     """Hold the lock of an upload that is being published, so that one process at a time touches its files.
 
-    A worker that was wrongly taken for dead may still be at work when the next attempt begins. Conflict: held after `wait_s`.
+    A worker that was wrongly taken for dead may still be at work when the next attempt begins.
+    Raises Conflict if the lock is not free within `wait_s` seconds.
     """
     return storage.locked(upload.folder / "publish.lock", "this upload", wait_s=wait_s)
 

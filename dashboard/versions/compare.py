@@ -116,8 +116,8 @@ class Choice(NamedTuple):
 def comparison(model: Model, a: str, b: str) -> Comparison:
     """Compare two versions or releases of a model.
 
-    a, b: "v3" for a version, "r7" for a release. Invalid: a or b is another text. NotFound: the model has no such version or
-    release.
+    a, b: "v3" for a version, "r7" for a release.
+    Raises Invalid if a or b is another text. Raises NotFound if the model has no such version or release.
     """
     history = _History(model)
     one, other = (_side(history, name, key) for name, key in (("a", a), ("b", b)))

@@ -35,8 +35,8 @@ from repository.files.storage import Manifest
 
 @repository_errors()
 def version_archive(*, version: Version, actor: Actor) -> Job:
-    """Archive a version: its files move from the repository to the archive folder. Conflict: something needs the version
-    (releases.selectors.protected_versions)."""
+    """Archive a version: its files move from the repository to the archive folder. Raises Conflict if something needs the
+    version (releases.selectors.protected_versions)."""
     require(actor, Right.OPERATE)
     repository = managed_repository()
     at_once = storage.same_disk(repository.root, repository.archive) or _small(version)
@@ -50,7 +50,7 @@ def version_archive(*, version: Version, actor: Actor) -> Job:
 
 @repository_errors()
 def version_restore(*, version: Version, actor: Actor) -> Job:
-    """Restore an archived version. Conflict: restoring it would also make it live."""
+    """Restore an archived version. Raises Conflict if restoring it would also make it live."""
     require(actor, Right.OPERATE)
     with transaction.atomic():
         model = Model.locked(version.model_id)

@@ -184,7 +184,7 @@ def model_aliases(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _names_typed(model: Model, rows: list[tuple[str, str]]) -> dict[str, int]:
-    """Return the aliases in a form's rows. Invalid: an alias is given twice, or a new alias has no version."""
+    """Return the aliases in a form's rows. Raises Invalid if an alias is given twice, or a new alias has no version."""
     newest, names = newest_release(model), {}
     for alias, typed in ((alias.strip(), typed) for alias, typed in rows):
         number = whole_number(typed)

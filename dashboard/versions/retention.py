@@ -25,7 +25,7 @@ AT_A_TIME = 20  # the most versions that are archived in one run
 
 
 def retention_set(*, model: Model, actor: Actor, count: int | None = None, days: int | None = None) -> Model:
-    """Set the retention rule of a model; with neither number, all versions stay. Invalid: a number is out of range."""
+    """Set the retention rule of a model; with neither number, all versions stay. Raises Invalid if a number is out of range."""
     require(actor, Right.OPERATE)
     for name, number, most in (("count", count, MAX_COUNT), ("days", days, MAX_DAYS)):
         if number is not None and not 1 <= number <= most:

@@ -27,8 +27,9 @@ def release_promote(*, version: Version, actor: Actor, document: Document | None
     with an alias are served.
 
     document: the configuration, such as that of `fitting_document`; its version policy is replaced, and aliases stay as they
-    are. load: whether the model is loaded, too. Conflict: the version is not published, or the file was changed by hand.
-    Invalid: a server would refuse the text with the version's file. Forbidden: the actor lacks a right that the text needs.
+    are. load: whether the model is loaded, too.
+    Raises Conflict if the version is not published, or the file was changed by hand. Raises Invalid if a server would refuse
+    the text with the version's file. Raises Forbidden if the actor lacks a right that the text needs.
     """
     require(actor, Right.OPERATE)
     with transaction.atomic():
@@ -73,8 +74,9 @@ def _refuse_misfit(version: Version, document: Document, *, chosen: bool) -> Non
 def release_go_back(*, model: Model, actor: Actor, release: Release | None = None) -> Release:
     """Make a release with the versions and the configuration of an earlier one, and load the model.
 
-    release: by default the one that `way_back` returns. Conflict: `way_back` finds none, going back is impossible (`going_back`
-    previews that), or the file was changed by hand. Forbidden: the actor lacks a right that the text needs.
+    release: by default the one that `way_back` returns.
+    Raises Conflict if there is no such release, if going back is impossible (see `going_back`), or if the file was changed by
+    hand. Raises Forbidden if the actor lacks a right that the text needs.
     """
     require(actor, Right.OPERATE)
     with transaction.atomic():
@@ -105,10 +107,10 @@ def aliases_set(*, model: Model, aliases: Mapping[str, int], actor: Actor, base_
     """Make a release in which the versions have these aliases and no others; return the newest one if they already have them.
 
     Versions that get an alias are served, too. The version of the alias `default` answers requests that name no version; if the
-    alias is not given, the version that answers them now continues to answer them.
-    base_release: the number of the release whose aliases the person saw; later changes of other aliases are kept.
-    Invalid: an alias is not valid, or there is no such published version.
-    NamesMoved: somebody has changed the same aliases since that release.
+    alias is not given, the version that answers them now continues to answer them. base_release: the number of the release
+    whose aliases the person saw; later changes of other aliases are kept.
+    Raises Invalid if an alias is not valid, or there is no such published version. Raises NamesMoved if somebody has changed
+    the same aliases since that release.
     """
     require(actor, Right.OPERATE)
     if wrong := aliases_problem({**aliases}, ModelConfig()):

@@ -93,7 +93,10 @@ def back(request: HttpRequest, then: str, *args: object) -> HttpResponse:
 
 
 def whole_number(text: str) -> int | None:
-    """Return the number that a person typed into a form, or None for "". Invalid: the text is no whole number, or too long."""
+    """Return the number that a person typed into a form, or None for "".
+
+    Raises Invalid if the text is not a whole number or is too long.
+    """
     text = text.strip()
     if text and not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
         raise Invalid(f"'{text[:40]}' is not a whole number" + (" that fits" if text.isdecimal() else ", from 0 on"))

@@ -63,7 +63,7 @@ class StaticFiles:
         return self._files.get(name)
 
     def url(self, name: str) -> str:
-        """Return the file's address. ValueError: there is no such file."""
+        """Return the file's address. Raises ValueError if there is no such file."""
         if settings.DEBUG and self._stamps != self._stamped():
             self._read()
         if name not in self._files:

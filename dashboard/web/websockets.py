@@ -40,7 +40,10 @@ class PushConsumer(AsyncJsonWebsocketConsumer):
         self._tasks = [asyncio.create_task(self._run(work)), asyncio.create_task(self._run(self._revalidate()))]
 
     async def prepare(self) -> Awaitable[None]:
-        """Return the work to run for as long as the browser is connected. DashboardError: there is nothing at this address."""
+        """Return the work to run for as long as the browser is connected.
+
+        Raises DashboardError if there is nothing at this address.
+        """
         raise NotImplementedError
 
     async def disconnect(self, code: int) -> None:

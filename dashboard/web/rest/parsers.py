@@ -68,9 +68,10 @@ class RawParser(BaseParser):
 
 
 def read_body(request: Request, limit: int) -> bytes:
-    """Return the whole body. TooLarge: the body has more than `limit` bytes. Invalid: Content-Length is no number.
+    """Return the whole body.
 
     A body that announces too great a length is not read.
+    Raises TooLarge if the body has more than `limit` bytes. Raises Invalid if Content-Length is no number.
     """
     length = request.META.get("CONTENT_LENGTH") or ""
     if length and not length.isdigit():
