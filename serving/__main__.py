@@ -1,4 +1,4 @@
-"""`python -m serving`: the inference server, which uses compiled modules for the path of a request if they have been built."""
+"""`python -m serving`: the inference server. It uses compiled modules for the path of a request if they have been built."""
 
 import os
 
@@ -6,7 +6,7 @@ from serving.compiled import loading
 
 
 def main() -> None:
-    # gRPC reads this variable when it is imported. Without it, gRPC logs a line for every failed handshake with another server.
+    # Read when gRPC is imported. Without this setting, gRPC logs a line for every failed handshake with another server.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     loading.use()
     from serving.program import main as run

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def limit_resources() -> None:
-    """Lower this process's own limits; never raise one that its parent has set."""
+    """Lower this process's own limits, and never raise a limit that its parent has set."""
     wanted = {
         resource.RLIMIT_CPU: _CPU_SECONDS,
         resource.RLIMIT_DATA: _HEAP_BYTES,
@@ -53,7 +53,7 @@ def limit_resources() -> None:
 
 
 class _Output:
-    """Keeps standard output for the answer: text that libraries print meanwhile goes to standard error."""
+    """Keeps standard output for the answer. Text that libraries print meanwhile goes to standard error."""
 
     def __enter__(self) -> "_Output":
         self._answer = os.dup(1)

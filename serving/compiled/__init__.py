@@ -1,7 +1,7 @@
 """Loads compiled modules for the path of a request; `make compiled` builds them with mypyc and a C compiler.
 
-Everything also runs without a build. A build belongs to exactly these sources under exactly this Python: the name of its folder
-is their fingerprint, so that after a change of any source all modules run interpreted until they are built again. The log and
-the server's metadata say whether modules run compiled. Imports only `plugins`; programs call `loading.use` before all other
-imports.
+Everything also runs without a build. A build is valid only for the sources and the Python that it was made with. Their
+fingerprint is the name of the build's folder. After any change of a source, all modules run interpreted until the next build.
+The log and the server's metadata say whether modules run compiled. Imports only `plugins`. Programs call `loading.use` before
+all other imports.
 """

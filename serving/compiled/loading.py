@@ -21,7 +21,7 @@ _REMEDY = "run `make compiled`"
 
 
 class Compiled:
-    """States whether this process runs compiled modules, in a sentence; `use` decides that."""
+    """States whether this process runs compiled modules, as a flag and as a sentence. `use` sets both."""
 
     used = False
     sentence = "interpreted"
@@ -43,8 +43,8 @@ class _Finder(MetaPathFinder):
 
 
 def use() -> None:
-    """From here on, import the modules in MODULES compiled, if there is a build. Call this function before any of these
-    modules is imported."""
+    """Import the modules in MODULES in compiled form from now on, if there is a build. Raises RuntimeError if one of them has
+    already been imported."""
     if Compiled.used:
         return
     if os.environ.get(VARIABLE) == "no":
@@ -74,13 +74,13 @@ def use() -> None:
 
 
 def _hold(folder: Path) -> bool:
-    """Lock a build against removal while this process lives: it imports some of the modules late. Return False if there is no
-    build."""
+    """Lock a build against removal while this process lives, because some modules are imported late. Return False if there is
+    no build."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
         return False
-    with suppress(OSError):  # a file system without locks
+    with suppress(OSError):  # some file systems have no locks
         fcntl.flock(descriptor, fcntl.LOCK_SH)
     return folder.is_dir()  # the folder may have been removed before it was locked
 

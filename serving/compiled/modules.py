@@ -76,8 +76,8 @@ MODULES = (
 
 
 def fingerprint(root: Path = ROOT) -> str:
-    """Return a hash of all sources of both packages and of this Python: types and constants of any module may be compiled into
-    other modules."""
+    """Return a hash of this Python and of all sources of both packages, because types and constants of any module may be
+    compiled into other modules."""
     found = hashlib.sha256(f"{sys.version} {sysconfig.get_config_var('SOABI')}".encode())
     for package in ("repository", "serving"):
         for path in sorted((root / package).rglob("*.py")):

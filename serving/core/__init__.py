@@ -1,4 +1,4 @@
-"""The types that every room may import: requests, responses, batches, tensors, datatypes, devices, errors, waiters.
+"""The types that all packages of `serving` import: requests, responses, batches, tensors, datatypes, devices, errors, waiters.
 
-It imports no other room of `serving`, and no framework. Every other room uses it.
+It imports no other package of `serving`, and no framework.
 """

@@ -29,10 +29,10 @@ class Batch:
     """The requests of one execution, their responses, and the times of the execution's phases (monotonic ns).
 
     A backend instance reads `requests` (or `gather()`s them), calls `input_done()` when the inputs are ready and
-    `infer_done()` when the model has run, and fills `responses` (or `scatter()`s the outputs). If a backend that is not
-    decoupled leaves a position None, the request gets an INTERNAL error. A raised exception fails all requests that have no
-    response yet. A decoupled backend leaves positions None and calls `send(request, response, final)`, from any thread. Any
-    other backend may send the one response of a request that it passed to `answer_later`.
+    `infer_done()` when the model has run, and fills `responses` (or `scatter()`s the outputs). A response that is still None
+    becomes an INTERNAL error, unless the backend is decoupled. A raised exception fails all requests that have no response yet.
+    A decoupled backend leaves `responses` None and calls `send(request, response, final)`, from any thread. Any
+    other backend may call `send` once for each request that it passed to `answer_later`.
     """
 
     __slots__ = (
@@ -59,9 +59,9 @@ class Batch:
         self.padding = padding
         self.responses: list[Answer] = [None] * len(requests)
         self.later: AbstractSet[InFlightRequest] = _NO_REQUESTS  # requests that `send` will answer after the batch
-        self.rescheduled: AbstractSet[InFlightRequest] = _NO_REQUESTS  # will be executed again (iterative sequences)
+        self.rescheduled: AbstractSet[InFlightRequest] = _NO_REQUESTS  # requests to execute again (iterative sequences)
         self.send = send
-        self.inline = False  # True if it was executed on the event loop's thread
+        self.inline = False  # True if the event loop's thread executed it
         self.to_memory = False  # True if a request wants outputs in shared memory or as classes
         self.started_ns = self.input_done_ns = self.infer_done_ns = self.ended_ns = 0
 
@@ -74,7 +74,7 @@ class Batch:
         self.rescheduled = self.rescheduled | {request}
 
     def fail(self, error: ServingError) -> None:
-        """Answer each request that has no response with `error`; all requests if there are too few responses or too many."""
+        """Answer each request that has no response with `error`, or all requests if the number of responses is wrong."""
         if len(self.responses) != len(self.requests):
             self.responses = [None] * len(self.requests)
         self.responses = [error if answer is None else answer for answer in self.responses]
@@ -102,8 +102,8 @@ class Batch:
         return {name: concatenate([request.inputs[name] for request in requests]) for name in requests[0].inputs}
 
     def scatter(self, outputs: dict[str, Tensor], model_name: str, model_version: int) -> None:
-        """Give each request its rows of `outputs`, as views. A single request gets the outputs as they are, even without a
-        batch dimension. INTERNAL if an output and the batch have different numbers of rows."""
+        """Give each request its rows of `outputs`, as views. A single request gets all rows, even without a batch dimension.
+        Raises INTERNAL if an output does not have as many rows as the batch."""
         requests, responses = self.requests, self.responses
         if len(requests) == 1:
             request = requests[0]

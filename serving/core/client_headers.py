@@ -1,4 +1,4 @@
-"""The client headers that make rollouts sticky: a request carries them, and so do the requests that models make for it."""
+"""Client headers that make rollouts sticky. Requests that a model makes for a client's request inherit its headers."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,7 +7,7 @@ from serving.core.in_flight import InFlightRequest, QuietObserver
 
 class ClientHeaders(QuietObserver):
     """An observer that carries headers, by their names in lower case. The steps of an ensemble and the calls of a Python model
-    get the same headers, so that their rollouts see them too."""
+    inherit these headers."""
 
     __slots__ = ("headers",)
 
@@ -25,7 +25,7 @@ def header_of(request: InFlightRequest, name: str) -> str | None:
 
 
 def pass_on(made_for: Sequence[InFlightRequest], child: InFlightRequest) -> None:
-    """Copy client headers to a model's own request from the requests that it is made for, if all of them have the same."""
+    """Copy the client headers of `made_for` to `child`, a model's own request, if all of `made_for` have the same headers."""
     carried = [_carried(one) for one in made_for]
     first = carried[0] if carried else None
     if first is None or _carried(child) is not None:

@@ -1,4 +1,4 @@
-"""CUDA memory of another process, by its IPC handle. Imported only on machines with a GPU.
+"""Opens CUDA memory of another process by its IPC handle. Imported only on machines with a GPU.
 
 Source: CUDA Runtime API, "Device Management": cudaIpcOpenMemHandle and cudaIpcCloseMemHandle.
 """
@@ -33,8 +33,8 @@ class _ArrayInterface:
 
 
 def open_handle(name: str, raw_handle: bytes, device_id: int, byte_size: int) -> "torch.Tensor":
-    """Return a torch tensor uint8 [byte_size] over the memory, which is closed with its last view.
-    INVALID_ARG if the handle does not open."""
+    """Return a uint8 torch tensor [byte_size] over the memory. The handle is closed when the last view is freed.
+    Raises INVALID_ARG if the handle does not open."""
     import torch
 
     if len(raw_handle) != HANDLE_SIZE:
@@ -49,7 +49,7 @@ def open_handle(name: str, raw_handle: bytes, device_id: int, byte_size: int) ->
         raise invalid(
             f"failed to register CUDA shared memory region '{name}': its handle does not open (CUDA error {status})"
         )
-    interface = _ArrayInterface(pointer.value, byte_size)  # torch keeps this object as long as any view of the memory
+    interface = _ArrayInterface(pointer.value, byte_size)  # torch keeps this object while any view of the memory exists
     weakref.finalize(interface, _close, runtime, pointer, device_id).atexit = False
     return torch.as_tensor(interface, device=f"cuda:{device_id}")
 
@@ -62,7 +62,7 @@ def _close(runtime: ctypes.CDLL, pointer: ctypes.c_void_p, device_id: int) -> No
 
 
 def _runtime() -> ctypes.CDLL:
-    """Return the CUDA runtime that torch has loaded, or else the one of the system."""
+    """Return the CUDA runtime that torch has loaded, or else the runtime of the system."""
     for name in ("libcudart.so.13", "libcudart.so.12", "libcudart.so"):
         try:
             return ctypes.CDLL(name)

@@ -14,8 +14,8 @@ from typing_extensions import Buffer
 
 from serving.core.errors import invalid
 
-# A tensor of any datatype: a numpy array on the host, or a serving.core.device_tensor.DeviceTensor on a GPU. Outputs lie on
-# the host unless the request has `device_outputs`; inputs may be on the host or on a GPU.
+# A tensor of any datatype: a numpy array on the host, or a serving.core.device_tensor.DeviceTensor on a GPU.
+# Inputs may be on the host or on a GPU. Outputs are on the host unless the request has `device_outputs`.
 Tensor = NDArray[Any]
 Dtype = np.dtype[Any]
 _LENGTH = struct.Struct("<I")  # the length before each BYTES element
@@ -26,7 +26,7 @@ class Datatype(NamedTuple):
     name: str  # the name on the wire, such as "FP32"
     dtype: Dtype  # object for BYTES: each element is `bytes`
     itemsize: int  # bytes on the wire; 0 for BYTES, which is length-prefixed
-    config: int  # the ModelConfig enum value, mc.TYPE_FP32
+    config: int  # the ModelConfig enum value, such as mc.TYPE_FP32
     contents: str  # the gRPC InferTensorContents field; empty where the protocol has none
 
 
@@ -55,7 +55,7 @@ BY_DTYPE: dict[Dtype, Datatype] = {row.dtype: row for row in DATATYPES.values()}
 
 
 def datatype(name: object) -> Datatype:
-    """Return the row of a wire name; INVALID_ARG if the name is unknown or no text."""
+    """Return the row of a datatype's name in the protocol. Raises INVALID_ARG if the name is unknown or not a string."""
     row = DATATYPES.get(name) if isinstance(name, str) else None
     if row is None:
         raise invalid(f"unknown datatype '{name}'; expected one of {', '.join(DATATYPES)}")
@@ -63,7 +63,7 @@ def datatype(name: object) -> Datatype:
 
 
 def datatype_of(tensor: Tensor) -> Datatype:
-    """Return the row of a tensor's dtype; BYTES for strings of any numpy kind (S, U, O). INVALID_ARG if there is no row."""
+    """Return the row of a tensor's dtype: BYTES for numpy strings of kind S, U or O. Raises INVALID_ARG for other dtypes."""
     row = BY_DTYPE.get(tensor.dtype)
     if row is not None:
         return row
@@ -73,7 +73,7 @@ def datatype_of(tensor: Tensor) -> Datatype:
 
 
 def serialize_bytes(tensor: Tensor) -> bytes:
-    """Return BYTES elements in row-major order, each with its length before it as a little-endian uint32."""
+    """Return BYTES elements in row-major order, each preceded by its length as a little-endian uint32."""
     parts: list[bytes] = []
     for element in tensor.ravel():
         value = element if isinstance(element, bytes) else str(element).encode()
@@ -83,7 +83,7 @@ def serialize_bytes(tensor: Tensor) -> bytes:
 
 
 def raw_bytes(tensor: Tensor) -> bytes | memoryview:
-    """Return a host tensor's data, little-endian and row-major; BYTES elements have their lengths before them. A large
+    """Return a host tensor's data, little-endian and row-major. Each BYTES element is preceded by its length. A large
     contiguous tensor is not copied: the result is a view of its bytes."""
     if tensor.dtype.kind in "OSU":
         return serialize_bytes(tensor)
@@ -95,8 +95,8 @@ def raw_bytes(tensor: Tensor) -> bytes | memoryview:
 def deserialize_bytes(buffer: Buffer, count: int) -> Tensor:
     """Return the elements that `serialize_bytes` has written, as objects of shape [count].
 
-    INVALID_ARG unless `buffer` holds exactly `count` elements. The array is allocated only after a check that `buffer` is long
-    enough for `count` elements, so a false shape of huge size costs no memory.
+    Raises INVALID_ARG unless `buffer` holds exactly `count` elements. The array is allocated only if `buffer` is long enough,
+    so a false shape of huge size costs no memory.
     """
     view = memoryview(buffer)
     if view.format != "B":

@@ -1,7 +1,7 @@
-"""Tensors that stay on a GPU on their way between clients' CUDA shared memory, backends and the models of an ensemble.
+"""Tensors that stay on a GPU between clients' CUDA shared memory, backends and the models of an ensemble.
 
-Code that needs only shapes, datatypes or rows treats a DeviceTensor like an array. Code that needs the data uses the torch
-tensor itself (`tensor`: backends on a GPU), or gets a copy on the host from `__array__`.
+Code that needs only shapes, datatypes or rows treats a DeviceTensor like an array. Backends on a GPU use `tensor`, the torch
+tensor itself. Other code gets a copy on the host from `__array__`.
 """
 
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ _BY_NAME = {row.dtype.name: row.dtype for row in DATATYPES.values() if row.items
 class DeviceTensor:
     """A torch tensor of any strides with the shape and numpy dtype of the protocol.
 
-    owner: an object that must outlive the memory, such as the session whose allocator made it. The GPU must have finished
-    writing before a DeviceTensor is made, so that its data can be read immediately.
+    owner: an object that must outlive the memory, such as the session whose allocator made it. Create a DeviceTensor only after
+    the GPU has finished writing: its data may be read immediately.
     """
 
     __slots__ = ("dtype", "owner", "tensor")
@@ -40,8 +40,8 @@ class DeviceTensor:
 
     @classmethod
     def from_bytes(cls, memory: "torch.Tensor", dtype: Dtype, shape: tuple[int, ...]) -> "DeviceTensor":
-        """Return a tensor over the bytes of a torch tensor uint8 [n], or over a copy if the bytes are not aligned.
-        ValueError if the size is wrong."""
+        """Return a tensor over a uint8 torch tensor [n], or over a copy of it if its bytes are not aligned.
+        Raises ValueError if the size is wrong."""
         import torch
 
         if memory.storage_offset() % dtype.itemsize:
@@ -58,7 +58,7 @@ class DeviceTensor:
 
     @classmethod
     def of(cls, tensor: "torch.Tensor", owner: object = None) -> "DeviceTensor":
-        """Wrap a torch tensor. KeyError if the protocol has no datatype for its dtype."""
+        """Wrap a torch tensor. Raises KeyError if the protocol has no datatype for its dtype."""
         return cls(tensor, _BY_NAME[str(tensor.dtype).removeprefix("torch.")], owner)
 
     @property
@@ -98,15 +98,14 @@ class DeviceTensor:
         import torch
 
         tensor = self.tensor.detach().cpu()
-        if self.dtype == _BF16:  # numpy has no BF16 of its own
+        if self.dtype == _BF16:  # numpy has no BF16
             array: Tensor = tensor.contiguous().view(torch.int16).numpy().view(_BF16)
         else:
             array = tensor.numpy()
         return array if dtype is None or dtype == array.dtype else array.astype(dtype)
 
     def __dlpack__(self, **options: object) -> object:
-        """Return a capsule of the contiguous data. Booleans are exported as bytes, as ONNX Runtime expects, which gets
-        their type from `dtype`."""
+        """Return a capsule of the contiguous data. Booleans are exported as bytes, as ONNX Runtime expects."""
         import torch
 
         tensor = self.tensor.detach().contiguous()
@@ -118,12 +117,12 @@ class DeviceTensor:
 
 
 def host_array(tensor: Tensor | DeviceTensor) -> Tensor:
-    """Return a numpy array as it is, and a tensor on a GPU as a copy on the host."""
+    """Return a numpy array unchanged, or a copy of a GPU's tensor on the host."""
     return tensor if isinstance(tensor, np.ndarray) else np.asarray(tensor)
 
 
 def concatenate(tensors: Sequence[Tensor | DeviceTensor]) -> Tensor:
-    """Join tensors along the first dimension: on the GPU if all of them are on the same one, else on the host."""
+    """Join tensors along the first dimension: on the GPU if all of them are on one GPU, else on the host."""
     if DeviceTensor not in map(type, tensors):
         return np.concatenate(cast(Sequence[Tensor], tensors))
     on_device = [tensor for tensor in tensors if isinstance(tensor, DeviceTensor)]

@@ -24,7 +24,7 @@ CPU = Device("cpu")
 
 @functools.cache
 def gpu_count() -> int:
-    """Return the number of CUDA devices that the NVIDIA driver shows; 0 if there is no driver."""
+    """Return the number of CUDA devices that the NVIDIA driver reports; 0 if there is no driver."""
     import pynvml
 
     try:

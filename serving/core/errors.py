@@ -3,19 +3,18 @@
 ServingError(code, message)     every error that a client or an operator sees
     made by: invalid() not_found() unavailable() unsupported() already_exists() cancelled() internal()
     Unauthenticated(message)    a missing or unknown token (HTTP 401, gRPC UNAUTHENTICATED)
-    PermissionDenied(message)   a known caller, or a missing key, without the right (HTTP 403, gRPC PERMISSION_DENIED)
-    NotYet(message)             a model that will be loaded in a moment (HTTP 503 with Retry-After, gRPC UNAVAILABLE)
+    PermissionDenied(message)   the caller lacks the permission or the key (HTTP 403, gRPC PERMISSION_DENIED)
+    NotYet(message)             a model that will be loaded soon (HTTP 503 with Retry-After, gRPC UNAVAILABLE)
     Exhausted(message)          no room for this request now (HTTP 503, gRPC RESOURCE_EXHAUSTED)
     NoAnswer(message)           another server got the request and did not answer (HTTP 503, gRPC UNAVAILABLE)
     StepFailed(ensemble, step, error)  a step of an ensemble has failed
-    HandlerFailed(...)          a model's code or process has failed; it also has a status and reason of HTTP
-    made by: worker_died(), and by the reader of an error that a child reports
+    HandlerFailed(...)          a model's code or process has failed; has an HTTP status and reason
+    made by: worker_died(), and backends.child.codec from a child's error report
 
 A message names the expected value and the given one, and contains no path, key or traceback.
 
-At a boundary (between the loop and a model, or an observer) any exception may occur: `unexpected` turns it into the answer of
-the request, and `safely` lets the request continue without the failed part. Both functions log the exception once, with its
-traceback.
+Code of models and observers may raise any exception. `unexpected` turns it into the client's error. `safely` lets the request
+continue without the failed part. Both functions log the exception once, with its traceback.
 """
 
 import asyncio
@@ -71,14 +70,14 @@ class Unauthenticated(ServingError):
 
 
 class PermissionDenied(ServingError):
-    """The caller lacks the right: trying again does not help."""
+    """The caller lacks the permission. A retry does not help."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Code.INVALID_ARG, message)
 
 
 class NotYet(ServingError):
-    """The model will be loaded soon: the caller should try again after RETRY_AFTER_S."""
+    """The model will be loaded soon. The caller should retry after RETRY_AFTER_S."""
 
     RETRY_AFTER_S = 1
 
@@ -151,8 +150,8 @@ def internal(message: str) -> ServingError:
 
 
 def unexpected(error: BaseException, action: str) -> ServingError:
-    """Return the error for the client of a failed action: a ServingError as it is; INTERNAL for any other exception, whose
-    traceback is logged. action: the name of the action for the log and the message, such as "dispatching a batch"."""
+    """Return the error that the client of a failed action gets: a ServingError unchanged, INTERNAL for any other exception.
+    Other exceptions are logged. action: the name of the action for the log and the message, such as "dispatching a batch"."""
     if isinstance(error, ServingError):
         return error
     log.error("%s failed", action, exc_info=error)
@@ -160,10 +159,9 @@ def unexpected(error: BaseException, action: str) -> ServingError:
 
 
 def without_traceback(error: E) -> E:
-    """Return an equal error without a traceback. A traceback would keep the frames of earlier callers, and their requests, in
-    memory."""
+    """Return an equal error without a traceback, because a traceback keeps earlier callers' frames and requests in memory."""
     if not isinstance(error, ServingError):
-        with suppress(Exception):  # `copy` keeps attributes that are no arguments, such as a file's name
+        with suppress(Exception):  # `copy` keeps attributes that are not arguments, such as a filename
             return copy.copy(error)
     fresh = type(error).__new__(type(error), *error.args)
     fresh.__dict__.update(error.__dict__)
@@ -176,12 +174,12 @@ async def outcome_of(shared: "asyncio.Future[T]") -> T:
     await asyncio.wait([shared])
     error = shared.exception()
     if error is not None:
-        raise without_traceback(error) from error  # the cause shows in the log where the error was raised
+        raise without_traceback(error) from error  # the log shows where the cause was raised
     return shared.result()
 
 
 def safely(action: str, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
-    """Call a function whose failure must not stop a request: return its result, or log its exception and return None.
+    """Call a function whose failure must not stop a request. Return its result, or log its exception and return None.
 
     action: the name of the call in the log, such as "counting a failure"."""
     try:
@@ -193,7 +191,7 @@ def safely(action: str, function: Callable[P, T], *arguments: P.args, **named: P
 
 # -- texts of models, for clients ------------------------------------------------------------------------------------------
 def storable(text: str) -> str:
-    """Return a text of a model or another server without the characters that UTF-8 or a database cannot hold."""
+    """Return a text from a model or another server without the characters that UTF-8 or a database cannot store."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 

@@ -1,4 +1,4 @@
-"""Converts tensors of examples (repository.core.tensors) to arrays, and arrays to such tensors."""
+"""Converts tensors of examples (repository.core.tensors) to arrays, and arrays to tensors of examples."""
 
 from collections.abc import Sequence
 

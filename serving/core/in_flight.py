@@ -1,8 +1,8 @@
-"""A request on its way through the server: from the frontend, or model, that sends it to the instance that executes it.
+"""A request inside the server, from the frontend or model that sends it to the instance that executes it.
 
 InFlightRequest     has the objects below, and the fields that a scheduler needs
     InferenceRequest    the request as it was sent
-    Responder           takes the answers; the sender of the request makes it
+    Responder           takes the answers; the sender of the request provides it
     Observer            observes the request, for a log or a trace
     RequestOwner        the model that has accepted the request, or a frontend worker's link to the core
     ResponseStream      a decoupled model's progress with the request
@@ -11,8 +11,8 @@ InFlightRequest     has the objects below, and the fields that a scheduler needs
      |              |                      |                  ^
      +- refused ----+-------- cancelled ---+------------------+
 
-A request may be accepted twice, because a model that has to be loaded first passes it on. Answers after the final
-one are dropped.
+A request is accepted twice if its model must be loaded first: by the sleeping model, then by the loaded one. Answers after
+the final one are dropped.
 """
 
 import threading
@@ -33,8 +33,8 @@ ReceiveTimes = tuple[int, int] | None
 
 
 class Execution(Protocol):
-    """One execution of a model instance, such as a Batch. size: the rows of all its requests. inline: whether the loop's thread
-    executed it. The times are the beginnings of its phases (monotonic ns); 0 for a phase that the backend does not report."""
+    """One execution of a model instance, such as a Batch. size: the rows of all its requests. inline: the loop's thread
+    executed it. The times are when its phases began (monotonic ns), or 0 for a phase that the backend does not report."""
 
     size: int
     inline: bool
@@ -55,7 +55,7 @@ class Observer(Protocol):
         """An ensemble, or a model that calls others, is about to send the request `child` to another model."""
 
     def context(self) -> str:
-        """Return the trace context for the model's own spans, as a JSON object; "" without one. Called on any thread."""
+        """Return the trace context for the model's own spans, as a JSON object; "" without a trace. Called on any thread."""
 
     def answered(self, request: "InFlightRequest", answer: Answer, final: bool) -> None:
         """The request is about to be answered, or was refused before a model accepted it."""
@@ -63,7 +63,7 @@ class Observer(Protocol):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class QuietObserver:
-    """An observer whose methods do nothing: subclasses override those that they need."""
+    """An observer whose methods do nothing. Subclasses override the methods that they need."""
 
     __slots__ = ()
 
@@ -80,7 +80,7 @@ class QuietObserver:
         pass
 
 
-# Every mirrored request has this observer, so that code which already looks for observers finds mirrored requests.
+# Every mirrored request has this observer, so that a check for observers finds mirrored requests too.
 _MIRRORED = QuietObserver()
 
 
@@ -95,7 +95,7 @@ class SendTrace(Protocol):
 
 
 class Responder(Protocol):
-    """Takes the answers of a request; the request's sender makes it.
+    """Takes the answers of a request. The sender of the request provides it.
 
     flow: the limit that makes a decoupled model wait while the client does not read, or None without a limit.
     """
@@ -104,8 +104,8 @@ class Responder(Protocol):
     def flow(self) -> ResponseFlow | None: ...
 
     def on_response(self, answer: Answer, final: bool, /) -> None:
-        """Take an answer, on the event loop's thread. Exactly one call has final=True; all others (of decoupled models) come
-        before it."""
+        """Take an answer, on the event loop's thread. Only the last call has final=True. Only decoupled models cause several
+        calls."""
 
 
 class CallbackResponder:
@@ -141,13 +141,13 @@ class RequestOwner(Protocol):
         """The client of this request has gone: stop working on it."""
 
     def request_ended(self, request: "InFlightRequest") -> None:
-        """The request gets its last answer, or ends without one, and no longer belongs to this owner."""
+        """The request gets its last answer, or ends without an answer, and no longer belongs to this owner."""
 
 
 class ResponseStream:
     """A decoupled model's progress with one request.
 
-    responses: the number of sent ones. from_ns: when the model began to compute the next one. executing: a batch runs.
+    responses: how many were sent. from_ns: when the model began to compute the next response. executing: its batch runs.
     """
 
     __slots__ = ("executing", "from_ns", "responses")
@@ -167,15 +167,15 @@ _CALLED: list[Callable[[], None]] = []  # replaces the listeners of a cancelled 
 
 
 class InFlightRequest:
-    """A request on its way; see the module's docstring.
+    """A request inside the server; see the module's docstring.
 
-    asked: the request as it was sent. responder: takes its answers. observers: observe it.
+    asked: the request as it was sent. responder: takes its answers. observers: log or trace it.
     trace: the object that records when the frontend sends the answers, or None without a trace.
     inputs, requested_outputs, sequence: as in `asked`, until a scheduler adds controls and states for the model.
     batch_size: the number of its rows; 1 if the model does not batch. batch_key: requests of unequal keys never share a batch.
     arrival_ns, queued_ns: when it was decoded and when a model accepted it (monotonic ns).
     origin: a number that is equal in all requests that models make for one client request; 0 for the client's request.
-    mirrored: a shadow sent it to compare answers, or a model made it for such a request. No rollout counts it.
+    mirrored: a shadow sent it to compare answers, or a model made it for a mirrored request. No rollout counts it.
     stream: the progress of a decoupled model with the request, or None for other models.
     started: an instance got it. cancelled: its client has gone. finished: it got its last answer.
     """
@@ -236,7 +236,7 @@ class InFlightRequest:
     def made_for(self, other: "InFlightRequest", *more: "InFlightRequest") -> None:
         """Note that a model makes this request for `other`. In a rollout, one arm answers all requests of one origin.
 
-        more: the other requests of the batch, if this request is made for several of them."""
+        more: the other requests of the batch, if the model makes this request for several of them."""
         self.origin = other.origin or other.arrival_ns
         if other.mirrored and all(one.mirrored for one in more):
             self.mirror()
@@ -255,12 +255,12 @@ class InFlightRequest:
         self.queued_ns = queued_ns
 
     def give_back(self) -> bool:
-        """Take the request from its owner, which gets no further calls. Return whether it had an owner."""
+        """Take the request from its owner, and return whether it had an owner. The owner gets no further calls."""
         owner, self._owner = self._owner, None
         return owner is not None
 
     def reset(self) -> None:
-        """Take the request from its owner and restore the fields that it has set, so that another model can accept it."""
+        """Take the request from its owner and restore the fields that the owner set, so that another model can accept it."""
         asked = self.asked
         self.inputs, self.requested_outputs, self.sequence = asked.inputs, asked.requested_outputs, asked.sequence
         self.batch_size, self.batch_key, self.stream = 1, None, None
@@ -274,7 +274,7 @@ class InFlightRequest:
             self.respond(unexpected(error, "handing on a request"))
 
     def on_cancel(self, listener: Callable[[], None]) -> None:
-        """Call `listener` when the request is cancelled; immediately if the request has ended. Callable on any thread."""
+        """Call `listener` when the request is cancelled, or immediately if the request has ended. Callable on any thread."""
         with _listeners_lock:
             over = self.finished or self._cancel_listeners is _CALLED
             if not over:
@@ -291,7 +291,7 @@ class InFlightRequest:
     # -- answers ---------------------------------------------------------------------------------------------------
     def respond(self, answer: Answer, final: bool = True) -> None:
         """Give the responder an answer, on the loop's thread. Answers after the final one are dropped, such as a late answer to
-        a cancelled request. Never raises: if the responder fails to take an answer, it gets an error instead."""
+        a cancelled request. Never raises. If the responder fails to take an answer, it gets an error instead."""
         if self.finished:
             return
         if final:
@@ -318,22 +318,22 @@ class InFlightRequest:
             safely("observing a refusal", observer.answered, self, error, True)
 
     def cancel(self) -> None:
-        """End the request because its client has gone. The request leaves its queue, and other requests of its batch go on."""
+        """End the request because its client has gone. Other requests of its batch continue."""
         if self.finished or self.cancelled:
             return
         self._stop_model()
         self.respond(cancelled())
 
     def end_early(self) -> None:
-        """End the request because its sender needs no further response. The model stops, and the request does not count as
+        """End the request because its sender needs no further response. The model stops. The request does not count as
         failed."""
         if not self.finished and not self.cancelled:
             self._stop_model()
             self.respond(None)
 
     def ask_to_stop(self) -> None:
-        """Cancel the request. If an instance executes the request, only set `cancelled` and keep taking answers: the model may
-        see `cancelled` and stop, or go on."""
+        """Cancel the request. If an instance executes the request, only set `cancelled`, which the model may check, and keep
+        taking answers."""
         if self.started and not self.finished:
             self.cancelled = True
         else:

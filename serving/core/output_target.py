@@ -1,4 +1,4 @@
-"""A client's wish to get an output as classes or in shared memory. `serving.extensions.tensor_parameters` applies it.
+"""An output that a client requests as classes or in shared memory. `serving.extensions.tensor_parameters` applies it.
 
 Source: Triton, docs/protocol/extension_classification.md and extension_shared_memory.md.
 """
@@ -39,7 +39,7 @@ class OutputRule(NamedTuple):
 class OutputTarget:
     """A rule, and the shared memory that the rule names.
 
-    memory: uint8 [byte_size], on the host or on a GPU; it stays mapped as long as the request lives.
+    memory: uint8 [byte_size], on the host or on a GPU. It stays mapped as long as the request lives.
     exclusive: no input of the request uses the same memory, so the model may write to it while it runs.
     """
 

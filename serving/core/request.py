@@ -15,8 +15,8 @@ NO_TARGETS: Mapping[str, OutputTarget] = MappingProxyType({})
 
 
 class SequencePosition(NamedTuple):
-    """The position of a request in a sequence: its correlation ID (0 or "" outside of sequences), and whether it is the first
-    or the last request. Source: Triton, docs/protocol/extension_sequence.md."""
+    """The position of a request in a sequence: its correlation ID (0 or "" outside of sequences), and whether the request is
+    first or last. Source: Triton, docs/protocol/extension_sequence.md."""
 
     id: int | str = 0
     start: bool = False
@@ -35,11 +35,11 @@ class InferenceRequest:
     inputs: name -> tensor in native byte order, with the batch dimension; tensors may be read-only views of the received body.
     model_version: "" or "-1" if the server may choose.
     requested_outputs: the names of the wanted outputs; empty for all.
-    priority: 1 is the highest; 0 means the model's default. timeout_us: the client's limit of the queue time; 0 for none.
+    priority: 1 is the highest; 0 means the model's default. timeout_us: the client's limit on the queue time; 0 for none.
     output_targets: the outputs to classify, or to write to shared memory, instead of returning their tensors.
     device_outputs: the sender accepts outputs that stay on a GPU.
     empty_final_response: the client wants a message at the end of a stream even if it carries no response.
-    from_ensemble: the request is a step of an ensemble; a batch dimension of 1 may be missing in its tensors, or superfluous.
+    from_ensemble: the request is a step of an ensemble, so its tensors may lack or have a superfluous batch dimension of 1.
     """
 
     __slots__ = (

@@ -9,8 +9,8 @@ from serving.core.request import Parameters
 class InferenceResponse:
     """One response of a model.
 
-    outputs: name -> tensor with the batch dimension; only the requested outputs, in the order of the configuration. A tensor
-      may be a view of a whole batch's output: serialise it before the loop's next callback, and never write to it.
+    outputs: name -> tensor with the batch dimension; only the requested outputs, in the order of the configuration. They
+      may be views of a whole batch's output: serialise them before the loop's next callback, and never write to them.
     size: bytes that the ResponseFlow of its request counts for this response; 0 if it is not counted.
     in_shared_memory: the memory ranges of outputs in shared memory; clients get only dtype and shape of these outputs.
     """

@@ -1,7 +1,7 @@
 """Limits how many bytes a decoupled model may send ahead of a client that reads slowly.
 
-A backend on a thread of the server waits in `wait`. A backend in a process of its own is told how much the client has taken,
-and waits in its process (`join`, `sent`), so that the thread which reads from that process can serve its other requests.
+A backend on a thread of the server waits in `wait`. A backend in a separate process waits there instead (`join`, `sent`), so
+that the server's thread that reads from that process is free for other requests.
 """
 
 import threading
@@ -14,7 +14,7 @@ OVERHEAD = 4096  # bytes counted for each response in addition to its tensors, w
 
 
 class Pace(Protocol):
-    """A sender that waits in a process of its own, and is told how much of its responses the client has taken."""
+    """A sender that waits in a separate process. These calls report how much of its responses the client has taken."""
 
     def taken(self, size: int) -> None:
         """The client has taken `size` bytes of its responses."""
@@ -58,12 +58,13 @@ class ResponseFlow:
             return free
 
     def sent(self, size: int, pace: Pace) -> None:
-        """Count a response of `size` bytes by a sender that waits in its own process; `pace` is told when they are taken."""
+        """Count a response of `size` bytes by a sender that waits in its own process. `pace` is notified when they are
+        taken."""
         with self._changed:
             self._count(pace, size)
 
     def taken(self, size: int) -> None:
-        """Note that the client has taken `size` bytes: wake the waiting threads, and tell the senders of these responses."""
+        """Note that the client has taken `size` bytes: wake the waiting threads, and notify the senders of these responses."""
         taken = []
         with self._changed:
             self._ahead -= size

@@ -6,7 +6,7 @@ from serving.core.in_flight import InFlightRequest, QuietObserver
 class ArmObserver(QuietObserver):
     """An observer of a request that a rollout has given to one of its arms.
 
-    arm: "stable" or "candidate". version: the version of the arm; "" for an arm on another server, whose answers name it.
+    arm: "stable" or "candidate". version: the version of the arm; "" for an arm on another server.
     """
 
     __slots__ = ("arm", "version")

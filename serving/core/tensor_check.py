@@ -67,7 +67,7 @@ class TensorCheck:
 
     def request(self, request: InFlightRequest) -> None:
         """Check the tensors and set the scheduler's fields: `batch_size`, `batch_key`, and `inputs` if the model takes other
-        shapes than clients send. INVALID_ARG for the first fault."""
+        shapes than clients send. Raises INVALID_ARG for the first fault."""
         if request.asked.from_ensemble:
             request.inputs = {name: self._as_step(name, array) for name, array in request.inputs.items()}
         inputs = request.inputs
@@ -122,8 +122,8 @@ class TensorCheck:
         return array if expected is None else with_rank(array, len(expected.dims), expected.batched)
 
     def response(self, answer: "InferenceResponse | ServingError") -> "InferenceResponse | ServingError":
-        """Return the answer with its outputs in the shapes that the configuration declares for clients; INTERNAL if an output
-        does not fit."""
+        """Return the answer with its outputs in the shapes that the configuration declares for clients, or INTERNAL if an
+        output does not fit."""
         if not self._reshaped_outputs or isinstance(answer, ServingError):
             return answer
         for name, reshape in self._reshaped_outputs.items():
@@ -141,7 +141,7 @@ class TensorCheck:
         return answer
 
     def _missing(self, inputs: dict[str, Tensor]) -> ServingError:
-        """Return the error of a request that lacks an input, in Triton's words, because its tests and clients expect them."""
+        """Return the error of a request that lacks an input, in Triton's words, because clients compare them."""
         required = [tensor.name for tensor in self._inputs if not tensor.optional]
         unknown = [name for name in inputs if name not in self._by_name]
         # Triton checks the number of inputs first.
@@ -200,7 +200,7 @@ def _prepare(tensor: ModelInput, batching: bool) -> _Input:
 
 
 def wire_shape(tensor: "ModelInput | ModelOutput", config: ModelConfig) -> list[int]:
-    """Return the shape that metadata shows: the configuration's dims, after -1 if the tensor has a batch dimension."""
+    """Return a tensor's shape as metadata shows it: -1 for the batch dimension, if any, and the configuration's dims."""
     batched = config.max_batch_size > 0 and not tensor.is_shape_tensor
     return [-1, *tensor.dims] if batched else list(tensor.dims)
 

@@ -1,4 +1,4 @@
-"""Writes protobuf's varints (7 bits in each byte, lowest first, and a bit if more follow) and length-delimited fields.
+"""Writes protobuf's varints and length-delimited fields.
 
 Source: protobuf's encoding, Base 128 Varints and Length-Delimited Records.
 """
@@ -17,5 +17,5 @@ def varint(value: int) -> bytes:
 
 
 def length_delimited(number: int, payload: bytes) -> bytes:
-    """Return a field whose value is bytes, a text or a message."""
+    """Return a field of bytes, a string or a message."""
     return varint(number << 3 | 2) + varint(len(payload)) + payload

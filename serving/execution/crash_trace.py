@@ -1,4 +1,4 @@
-"""Runs functions in a frame with the name of a model and its file, so that the trace of a native crash has both."""
+"""Runs functions in a frame that is named after a model and its file, so that the trace of a native crash names both."""
 
 import builtins
 from collections.abc import Callable
@@ -19,7 +19,7 @@ class Runner(Protocol):
 
 
 def runner(doing: Doing, model: str, version: int, file: Path) -> Runner:
-    """Return a function that calls its first argument with the others. The function's name has the action, model and file."""
+    """Return a function that calls its first argument with the others. Its name has the action, the model and the file."""
     name = frame_name(doing, model, version, file.name)
     # Compiled functions that `_run` calls take the builtins of their caller.
     return cast(Runner, FunctionType(_run.__code__.replace(co_name=name), {"__builtins__": builtins}, name))

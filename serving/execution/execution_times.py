@@ -2,14 +2,14 @@
 
 from resource import RUSAGE_THREAD, getrusage
 
-# The number of executions that are measured before the next one may run on the loop: first FIRST_LOOK, and four times as many
-# after each time that an execution was long on the loop, up to LONGEST_LOOK. After TRUSTED short executions in a
-# row, the number is FIRST_LOOK again.
+# How many executions are measured before the next one may run on the loop: first FIRST_LOOK.
+# The number is multiplied by four, up to LONGEST_LOOK, after each time that an execution was too long on the loop.
+# After TRUSTED short executions in a row, it is FIRST_LOOK again.
 FIRST_LOOK = 4
 LONGEST_LOOK = 256
 TRUSTED = 256
-MUCH_LONGER = 4  # one execution that takes this many times the bound ends executions on the loop
-LONE = 5  # if no other request waits, an execution of up to this many times the bound is better on the loop
+MUCH_LONGER = 4  # an execution that takes this many times the bound ends executions on the loop
+LONE = 5  # if no other request waits, executions of up to this many times the bound run on the loop
 
 NEVER, WHEN_ALONE, ALWAYS = range(3)
 
@@ -20,25 +20,25 @@ class _Size:
     __slots__ = ("estimate_ns", "least_ns", "look", "on_loop", "seen")
 
     def __init__(self) -> None:
-        self.estimate_ns = 0  # a moving mean, 0 before the first execution
+        self.estimate_ns = 0  # a moving mean; 0 before the first execution
         self.on_loop = NEVER
-        self.seen = 0  # the number of executions since `on_loop` changed, or since the last look ended
+        self.seen = 0  # the number of executions since the last choice of a thread
         self.least_ns = 0  # the shortest of these executions
-        self.look = FIRST_LOOK  # the number of executions to measure
+        self.look = FIRST_LOOK  # how many executions to measure before the next choice
 
 
 class ExecutionTimes:
-    """Moving estimates, one for each doubling of the batch's rows, because a batch of 64 rows takes longer than a single row.
+    """Moving estimates of execution times, one for each doubling of the batch's rows.
 
-    On the instance's thread an execution also waits for the interpreter's lock, so the shortest of a few executions decides
-    whether the loop may try. A size stays on the loop until its estimate exceeds the bound by a half, or one execution takes
-    several times the bound although the system did not interrupt it.
+    On the instance's thread an execution also waits for the interpreter's lock, so the shortest of several executions decides
+    whether the next ones may run on the loop. Batches of a size stay on the loop until their estimate exceeds the bound by
+    half, or one execution takes MUCH_LONGER without an interruption by the system.
     """
 
     __slots__ = ("_interruptions", "_sizes", "bound_ns")
 
     def __init__(self, bound_ns: int) -> None:
-        """bound_ns: an execution that takes less time is short; 0 if none is short."""
+        """bound_ns: executions that take less time are short; 0 if none is short."""
         self._sizes = [_Size() for _ in range(33)]
         self._interruptions = 0  # the interruptions of the loop's thread until the last check
         self.bound_ns = bound_ns
@@ -48,11 +48,11 @@ class ExecutionTimes:
         return self._sizes[rows.bit_length()].on_loop
 
     def estimate_ns(self, rows: int) -> int:
-        """Return the estimated time of the next execution of this many rows; 0 if there is no estimate."""
+        """Return the estimated time of the next execution of this many rows; 0 without an estimate."""
         return self._sizes[rows.bit_length()].estimate_ns
 
     def set_bound(self, bound_ns: int) -> None:
-        """Set another bound, and forget the estimates."""
+        """Set the bound. A different bound resets the estimates."""
         if bound_ns != self.bound_ns:
             self.bound_ns = bound_ns
             self._sizes = [_Size() for _ in range(33)]
@@ -69,7 +69,7 @@ class ExecutionTimes:
                 size.look = min(size.look * 4, LONGEST_LOOK)
                 return
         elif size.on_loop == ALWAYS:
-            return  # it ran on a thread because the loop had no time, and takes longer there
+            return  # it ran on the thread, which takes longer, because the loop had no time
         elif size.estimate_ns:
             size.estimate_ns += took_ns - size.estimate_ns >> 3
         else:
@@ -84,7 +84,7 @@ class ExecutionTimes:
             self._choose_thread(size)
 
     def _choose_thread(self, size: _Size) -> None:
-        """Choose the thread of the next executions, after enough executions were measured."""
+        """Choose the thread of the next executions from the measured ones."""
         size.seen = 0
         before = size.on_loop
         if size.least_ns < self.bound_ns:

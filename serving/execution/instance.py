@@ -1,10 +1,10 @@
 """A model instance: one backend instance, and the thread that makes it, executes batches on it and closes it.
 
-The kind of the backend's instance decides how a batch is executed. Schedulers see no difference.
+The backend instance's type decides how a batch is executed. Schedulers see no difference.
 
 thread   a BlockingInstance: the instance's thread executes batches one after the other.
 loop     a BlockingInstance that may run on any thread, and whose executions are short: the loop's thread executes
-         batches inside `execute`, because changing the thread would take longer than the execution.
+         batches inside `execute`, because a switch of threads would take longer than the execution.
 async    an AsyncInstance: its batches begin on the loop's thread, and are executed elsewhere.
 
 In each case, `on_batch_done` is called once for each batch, on the loop's thread.
@@ -38,21 +38,20 @@ log = logging.getLogger(__name__)
 
 OnBatchDone = Callable[["Instance", Batch], None]
 
-# The longest work that may wait in an instance's own queue. It cannot be reordered there, and cancelling a request there does
-# not prevent its execution.
+# The longest work that may wait in an instance's own queue, where a request can be neither reordered nor cancelled.
 AHEAD_NS = 10_000_000
 MAX_AHEAD = 7  # the most batches that may wait for an instance's thread
 
 
 def ignore_progress() -> None:
-    """Do nothing, for a caller that does not count warm-up batches."""
+    """Do nothing. For callers that do not count warm-up batches."""
 
 
 class Instance:
     """One instance of a model. A scheduler owns it.
 
-    slots: the number of batches that it may have; more than one if they are short. bound: the number of batches that it has.
-    ahead: the number of requests in each batch that waits behind another one. The scheduler sets `bound` and `ahead`.
+    slots: how many batches it may have; more than one if they are short. bound: how many batches it has. ahead: the number of
+    requests in each batch that waits behind another one. The scheduler sets `bound` and `ahead`.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Instance:
     ) -> None:
         """Both callbacks are called on the loop's thread.
 
-        on_batch_done: takes each executed batch, perhaps before `execute` returns. on_sent: takes the answers that are sent
+        on_batch_done: takes each executed batch, perhaps before `execute` returns. on_sent: takes the answers sent
         apart from the batch's responses, such as all answers of a decoupled model. loop_time: limits executions on the loop.
         cores: the cores that the thread may use.
         """
@@ -96,7 +95,7 @@ class Instance:
         self._finished: deque[Batch] = deque()  # batches that the thread has executed and the loop has not taken yet
         self._announced = False  # True while a call of `_take_finished` is scheduled
         self._started: asyncio.Future[None] = loop.create_future()
-        # One list, which the thread executes before any other batch.
+        # Gets one list of batches, which the thread executes before any other batch.
         self._warmups: SimpleQueue[list[Batch]] = SimpleQueue()
         self._on_warmed: Callable[[], None] = ignore_progress
         self._warmed: asyncio.Future[None] = loop.create_future()
@@ -110,8 +109,8 @@ class Instance:
         await self._started
 
     async def warm_up(self, batches: list[Batch], on_each: Callable[[], None] = ignore_progress) -> None:
-        """Run warm-up batches; the instance accepts other batches afterwards. Raises ServingError. Called once for each
-        instance.
+        """Run warm-up batches, once for each instance, before it accepts other batches. Raises ServingError.
+
         on_each: called after each batch, on any thread."""
         self._on_warmed = on_each
         impl = self._impl
@@ -129,14 +128,14 @@ class Instance:
             self._times.set_bound(self._inline_bound_ns)
 
     def set_inline_bound(self, nanoseconds: int) -> None:
-        """Let executions shorter than this run on the loop's thread, if the backend's instance may run on any thread."""
+        """Set the time below which executions run on the loop's thread, if the backend's instance may run on any thread."""
         self._inline_bound_ns = nanoseconds
         # An instance that never runs on the loop gets no bound, because `_done` would give its thread fewer batches.
         if self._begin == self._run_or_hand_over:
             self._times.set_bound(nanoseconds)
 
     def execute(self, batch: Batch) -> None:
-        """Execute a batch, or hand it over to be executed: `on_batch_done` is called when it has run."""
+        """Execute a batch, or hand it over for execution. `on_batch_done` is called when it has run."""
         for request in batch.requests:
             request.started = True
             if request.asked.output_targets:
@@ -154,15 +153,15 @@ class Instance:
         self._loop.call_soon_threadsafe(self._on_sent, request, answer, final)
 
     def processes(self) -> list[int]:
-        """Return the ids of the processes that the instance runs in, without the server's process."""
+        """Return the ids of the child processes that the instance runs in."""
         return self._impl.processes()
 
     def available(self) -> bool:
-        """Return whether the instance would answer now. While the restart of its process is delayed, it would not."""
+        """Return whether the instance would answer now, which it would not while the restart of its process is delayed."""
         return self._impl.available()
 
     def down_s(self) -> float:
-        """Return the seconds since the instance's process ended; 0 if the process runs, or if the instance needs none."""
+        """Return the seconds since the instance's process ended; 0 if it runs, or if the instance needs no process."""
         return self._impl.down_s()
 
     def unready_reason(self) -> str:
@@ -171,13 +170,13 @@ class Instance:
         return reason and f"{self.name}: {reason}"
 
     def readiness(self) -> "Future[bool] | None":
-        """Ask the model itself whether this instance is ready, or return None if the model has no method for that."""
+        """Ask the model itself whether this instance is ready. Return None if the model has no method for that."""
         return self._impl.readiness()
 
     async def stop(self) -> None:
         """Free the instance. Nothing may be executing."""
         if self._own_thread is not None:
-            self._warmups.put([])  # the thread of an instance that was never warmed up waits for a list
+            self._warmups.put([])  # if the instance was never warmed up, its thread still waits for a list
             self._work.put(None)
             await self._stopped
 
@@ -187,7 +186,7 @@ class Instance:
         loop_time = self._loop_time
         if (
             on_loop == NEVER
-            or self.bound > 1  # the thread has batches, and an instance executes its batches one by one
+            or self.bound > 1  # the thread has batches, and an instance executes one batch at a time
             or (
                 loop_time.in_flight > len(batch.requests)  # other requests need the loop
                 and (on_loop != ALWAYS or (loop_time.left_ns <= 0 and not loop_time.refilled()))
@@ -199,7 +198,7 @@ class Instance:
         self._execute(batch)
         loop_time.spend(batch.started_ns, batch.ended_ns)
         self._times.add(batch.size, batch.ended_ns - batch.started_ns, inline=True)
-        self.slots = 1 if loop_time.left_ns > 0 else self._slots_for(batch)  # the thread gets several batches
+        self.slots = 1 if loop_time.left_ns > 0 else self._slots_for(batch)  # the thread may get several batches
         self._on_batch_done(self, batch)
 
     def _begin_elsewhere(self, batch: Batch) -> None:
@@ -219,7 +218,7 @@ class Instance:
 
     def _executed_elsewhere(self, batch: Batch) -> None:
         batch.ended_ns = time.monotonic_ns()
-        if batch.to_memory:  # the thread writes large outputs
+        if batch.to_memory:  # the thread writes large outputs into shared memory
             self._work.put(batch)
         else:
             self._done(batch)
@@ -235,7 +234,7 @@ class Instance:
             raise ServingError(failed.code, f"failed to run warmup: {failed.message}")
 
     def _take_finished(self) -> None:
-        """Take the batches that the thread has finished. The thread schedules a new call for later batches."""
+        """Take the batches that the thread has finished. For later batches, the thread schedules a new call."""
         self._announced = False
         finished = self._finished
         while finished:
@@ -247,7 +246,7 @@ class Instance:
     def _done(self, batch: Batch) -> None:
         times = self._times
         times.add(batch.size, batch.ended_ns - batch.started_ns, inline=False)
-        # Before executions move back to the loop, the thread must finish all its batches: it gets no further one.
+        # The thread must finish all its batches before executions move back to the loop, so it gets no further batch.
         self.slots = 1 if times.on_loop(batch.size) == ALWAYS else self._slots_for(batch)
         self._on_batch_done(self, batch)
 
@@ -300,7 +299,7 @@ class Instance:
         while (batch := get()) is not None:
             step(batch)
             finished.append(batch)
-            del batch  # frees its tensors before the next batch comes
+            del batch  # frees its tensors while the thread waits for the next batch
             if not self._announced:
                 self._announced = True
                 self._loop.call_soon_threadsafe(self._take_finished)
@@ -313,7 +312,7 @@ class Instance:
             self._begin_stream(batch)
         try:
             self._executing(self._run_batch, batch)
-        except BaseException as error:  # a model may raise SystemExit, but the thread must go on
+        except BaseException as error:  # a model may raise SystemExit, but the thread must continue
             batch.fail(self._as_error(error))
         if batch.to_memory:
             self._write_large(batch)
@@ -340,7 +339,7 @@ class Instance:
 
         try:
             self._loop.call_soon_threadsafe(resolve)
-        except RuntimeError:  # the loop closed: the server gave up waiting for this instance
+        except RuntimeError:  # the loop is closed: the server did not wait for this instance
             log.debug("instance %s ended after its server", self.name)
 
     def _as_error(self, error: BaseException) -> ServingError:

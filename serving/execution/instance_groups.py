@@ -26,7 +26,7 @@ def placements(config: ModelConfig, backend: type[Backend], strict: bool) -> tup
     """Return all placements, and a warning for each group that falls back to the CPU or names secondary devices.
 
     A passive group gets no instances, because they would get no requests.
-    UNAVAILABLE if a group needs a GPU, there is none, and `strict` forbids the fallback to the CPU.
+    Raises UNAVAILABLE if a group needs a GPU, there is none, and `strict` forbids the fallback to the CPU.
     """
     groups = list(config.instance_group) or [ModelInstanceGroup(kind=ModelInstanceGroup.KIND_AUTO)]
     placed: list[Placement] = []

@@ -1,4 +1,4 @@
-"""Checks whether the instances of a model would answer. Python models may check themselves (`is_ready`)."""
+"""Checks whether the instances of a model are ready. Python models may check themselves (`is_ready`)."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ TIMEOUT_S = 5.0  # as in Triton
 
 
 async def instances_ready(instances: Sequence[Instance]) -> bool:
-    """Return whether an instance is available, and no available one says that it is not ready, or False after TIMEOUT_S."""
+    """Return whether some instance is available and all available ones confirm within TIMEOUT_S that they are ready."""
     available = [one for one in instances if one.available()]
     if len(instances) and not available:
         return False
@@ -28,7 +28,7 @@ class CanConfirm(Protocol):
 
 
 async def confirm_ready(current: Callable[[], CanConfirm | None]) -> bool:
-    """Return whether the model that `current` returns says that it is ready, or False if there is no model.
+    """Return whether the model that `current` returns confirms that it is ready, or False if there is no model.
 
     If a reload replaces the model during the check, the new model is asked.
     """

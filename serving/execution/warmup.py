@@ -1,4 +1,4 @@
-"""Warm-up requests from `model_warmup`, which run on every instance before its model is ready, so that no client waits.
+"""Warm-up requests from `model_warmup`, which run on every instance before its model is ready.
 
 Source: ModelWarmup in model_config.proto. Input files are in <model>/warmup/.
 """
