@@ -1,4 +1,4 @@
-"""The inference server as a program of its own: `python -m serving`."""
+"""The inference server as a program: `python -m serving`."""
 
 import asyncio
 import dataclasses
@@ -47,7 +47,7 @@ def main() -> None:
     log.info("the modules of a request's path run %s", Compiled.sentence)
     for warning in warnings:
         log.warning("%s", warning)
-    # If native code crashes the process, the printed stacks name the model and its file: see serving.execution.crash_trace.
+    # If native code crashes, the printed stacks name the model and its file: see serving.execution.crash_trace.
     faulthandler.enable()
     allocator.set_up()
     hidden = options.source.hidden_variables if options.source is not None else ""
@@ -66,7 +66,7 @@ def _registered(options: Options, folder: Path) -> Options:
     """Return the options of a server that serves only the models of its source."""
     repository = folder / "models"
     repository.mkdir()
-    # The source handles models that fail to load at start. Clients' loads and unloads over V2 are refused.
+    # The source handles the models that fail to load at start.
     return dataclasses.replace(
         options, model_repository=(repository,), model_control_mode="explicit", load_model=(), exit_on_error=False
     )
@@ -129,7 +129,7 @@ async def _serve(options: Options, log_settings: LogSettings) -> int:
 
 
 async def _start(listening: Listening) -> None:
-    """Start to listen. UNAVAILABLE if that fails; its message has the wording of tritonserver's log."""
+    """Start to listen. Raises UNAVAILABLE if that fails, with the wording of tritonserver's log."""
     try:
         await listening.frontend.start()
     except OSError as error:
@@ -177,11 +177,10 @@ async def _load_and_wait(server: InferenceServer, source: ModelSource | None, st
 
 
 async def _shut_down(server: InferenceServer, frontends: dict[str, Listening], options: Options, serving: bool) -> None:
-    """Shut down in steps that let clients finish; the metrics, and probes on open connections, are answered until the end.
+    """Shut down in steps, so that clients can finish. Answer the metrics, and probes on open connections, until the end.
 
-    First answer "not ready" for a while, so that load balancers notice. Then stop listening, tell clients to close their
-    connections, refuse new requests, and wait for the requests under way. serving: the server was started, so that clients may
-    be connected.
+    First answer "not ready" during the drain time, so that load balancers notice. Then stop listening, tell clients to close
+    their connections, refuse new requests, and wait for the requests under way. serving: whether clients may be connected.
     """
     timeout_s = options.exit_timeout_secs
     server.stop()

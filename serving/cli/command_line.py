@@ -1,7 +1,7 @@
-"""The command line: tritonserver's flags, Slipway's own and those of plugins, and how they become Options.
+"""Parses the flags of tritonserver, of Slipway and of plugins into Options.
 
-This server accepts tritonserver's flags that only tune features that it lacks, with a warning. It refuses all other flags of
-such features.
+A tritonserver flag for a feature that this server lacks is accepted with a warning if it only tunes the feature. Otherwise it
+is refused.
 """
 
 import argparse
@@ -47,7 +47,7 @@ from serving.plugins.plugin import imported
 from serving.plugins.table import PLUGINS
 
 MODES = ("none", "poll", "explicit")
-# Flags that tritonserver 2.51 does not have. An abbreviation of one of tritonserver's flags never means one of these.
+# Flags that tritonserver 2.51 lacks. An abbreviation that fits one of tritonserver's flags never means one of these.
 OWN_FLAGS = frozenset(
     (
         "--address-file",
@@ -105,7 +105,7 @@ WITHOUT_EFFECT = (
     "--vertex-ai-thread-count",
     "--vertex-ai-default-model",
 )
-# Flags that are refused unless their value is false: otherwise the feature would silently be missing.
+# Flags that are refused unless their value is false, so that a missing feature does not go unnoticed.
 REFUSED = {
     "--allow-sagemaker": "this server has no routes for SageMaker; give false, and a proxy that has /ping and /invocations",
     "--allow-vertex-ai": "this server has no routes for Vertex AI; give false, and let it use those of V2",
@@ -113,7 +113,7 @@ REFUSED = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """Accepts abbreviations as tritonserver's getopt_long does: an abbreviation of a tritonserver flag means that flag."""
+    """Accepts abbreviations of flags. An abbreviation that fits one of tritonserver's flags means that flag."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -125,9 +125,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
-    """Return the options, and warnings for flags without effect; exit with status 2 and one sentence for a bad command line.
+    """Return the options, and warnings for flags without effect. Exit with status 2 and one sentence for a bad command line.
 
-    An argument "@FILE" stands for the lines of that file, one argument each. Such a file keeps keys out of the process list.
+    An argument "@FILE" is replaced by the lines of that file, one argument each. This keeps secrets out of the process list.
     """
     parser = build_parser()
     values = vars(parser.parse_args(_without_program(arguments)))
@@ -165,17 +165,16 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
 def _taken_by_plugins(
     parser: argparse.ArgumentParser, values: dict[str, Any]
 ) -> tuple[SourceOptions | None, list[str]]:
-    """Let the plugins remove their flags from the values. Return the source of models that the flags ask for, or None, and
-    warnings."""
+    """Let the plugins remove their flags from the values. Return the source of models, or None, and warnings."""
     taken = [flags.take(parser, values) for flags in _plugin_flags()]
     asked = [source for source, _ in taken if source is not None]
     return next(iter(asked), None), [note for _, notes in taken for note in notes]
 
 
 def _without_program(arguments: Sequence[str]) -> Sequence[str]:
-    """Return the arguments without the word `tritonserver`, which is their first word in manifests for Triton's image.
+    """Return the arguments without the word `tritonserver`, with which manifests for Triton's image begin the command.
 
-    Arguments of the form --flag=value may precede the word, because Slipway's image sets some flags itself.
+    Arguments of the form --flag=value may precede the word, because Slipway's image puts some flags first.
     """
     place = next((place for place, word in enumerate(arguments) if not (word[:2] == "--" and "=" in word)), None)
     if place is None or os.path.basename(arguments[place]) != "tritonserver":
@@ -186,7 +185,7 @@ def _without_program(arguments: Sequence[str]) -> Sequence[str]:
 def _repositories(
     parser: argparse.ArgumentParser, given: list[Path | RemoteAddress], exit_on_error: bool
 ) -> list[Path | RemoteAddress]:
-    """Return the repositories without repetitions. Without --exit-on-error a folder may be missing: it may appear later."""
+    """Return the repositories without repetitions. With --exit-on-error=false a folder may be missing and appear later."""
     if not given:
         parser.error("--model-repository is required: the folder that holds one folder for each model")
     for folder in given:
@@ -491,7 +490,7 @@ def _other_flags(add: Add) -> None:
 
 
 def _add_foreign_flags(parser: argparse.ArgumentParser) -> None:
-    """Add tritonserver's flags for features that this server lacks. After parsing, the value `ignored` lists the given ones."""
+    """Add tritonserver's flags for features that this server lacks. The parsed value `ignored` lists the flags given."""
     for flag in WITHOUT_EFFECT:
         parser.add_argument(flag, nargs="?", dest="ignored", action=_Ignored, help=argparse.SUPPRESS)
     for flag in REFUSED:

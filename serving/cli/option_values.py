@@ -1,6 +1,6 @@
-"""The values of command-line flags: each function takes a flag's text and returns its value.
+"""Functions that convert the text of a flag into its value.
 
-For a wrong text a function raises argparse.ArgumentTypeError with one sentence, which argparse prints.
+They raise argparse.ArgumentTypeError with one sentence if the text is wrong, and argparse prints it.
 """
 
 import argparse
@@ -41,7 +41,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """A value of --http-restricted-api or --grpc-restricted-protocol: requests to `apis` must have this header and value."""
+    """A value of --http-restricted-api or --grpc-restricted-protocol. Requests to `apis` must carry this header and value."""
 
     apis: tuple[str, ...]
     header: str
@@ -96,7 +96,7 @@ def repository(text: str) -> Path | RemoteAddress:
 
 
 def number(text: str) -> int:
-    """Return a number of either sign; its range depends on other flags."""
+    """Return a positive or negative number. Its range is not checked."""
     if not _INTEGER.fullmatch(text):
         raise argparse.ArgumentTypeError(f"expected a whole number, got '{text}'")
     return int(text)
@@ -108,7 +108,7 @@ def at_least_one(text: str) -> int:
 
 
 def verbosity(text: str) -> int:
-    """Return a level; true and false count as 1 and 0, as in tritonserver."""
+    """Return a log level; true and false mean 1 and 0, as in tritonserver."""
     return {"true": 1, "false": 0}[text.lower()] if text.lower() in ("true", "false") else number(text)
 
 
@@ -138,7 +138,7 @@ def host_policy(text: str) -> HostPolicySetting:
 
 
 def core_list(text: str) -> Cores:
-    """Read "0-3,8", as Linux writes cores; ValueError for anything else."""
+    """Parse a list of cores in Linux's notation, "0-3,8". Raises ValueError if the text is not such a list."""
     cores: set[int] = set()
     for part in text.strip().split(","):
         first, dash, last = part.partition("-")
@@ -170,7 +170,7 @@ def seconds(text: str) -> float:
 
 
 def heartbeat_timeout(text: str) -> float:
-    """Return seconds. Less than 2 s is refused, because a model's process gives a heartbeat only once a second."""
+    """Return seconds. Less than 2 s is refused, because a model's process sends a heartbeat only once a second."""
     value = seconds(text)
     if value < 2:
         raise argparse.ArgumentTypeError(f"expected at least 2 seconds, got '{text}'")
@@ -188,7 +188,7 @@ def fraction(text: str) -> float:
 
 
 def backend_setting(text: str) -> tuple[str, str, str]:
-    """Return (backend, setting, value). The backend may be "", for all backends, only in the setting default-max-batch-size."""
+    """Return (backend, setting, value). Only default-max-batch-size may have the backend "", which means all backends."""
     name, _, value = text.partition("=")
     backend, comma, setting = name.rpartition(",")
     if not (setting and value) or (comma and not backend):
@@ -215,8 +215,8 @@ def metrics_setting(text: str) -> tuple[str, str]:
 
 
 def quantile(text: str) -> float:
-    """Return the quantile of <quantile>:<error>; the error is not used. ValueError unless both parts begin with a number from 0
-    to 1. Text after that number is ignored, as in tritonserver (C++'s stod): 0.1:0.0.1 is accepted."""
+    """Return the quantile of <quantile>:<error>; the error is not used. Raises ValueError unless both parts begin with a number
+    from 0 to 1. Text after the number is ignored, as by C++'s stod in tritonserver: 0.1:0.0.1 is accepted."""
     found, *error = [_leading_number(part) for part in text.split(":", 1)]
     if not all(0 <= number <= 1 for number in (found, *error)):
         raise ValueError
@@ -246,7 +246,7 @@ def cache_setting(text: str) -> tuple[str, str, str]:
 
 
 def cache_size(text: str) -> tuple[str, str, str]:
-    """Read --response-cache-byte-size, tritonserver's older name of --cache-config=local,size=<bytes>."""
+    """Parse --response-cache-byte-size, tritonserver's older name of --cache-config=local,size=<bytes>."""
     return cache_setting(f"local,size={text}")
 
 
@@ -259,7 +259,7 @@ def resource(text: str) -> tuple[str, int, int | None]:
 
 
 def restriction(kind: str, text: str) -> Restriction:
-    """Read Triton's form, "model-repository,logging:admin-key=secret". kind: "api" or "protocol", Triton's word in errors."""
+    """Parse Triton's form, "model-repository,logging:admin-key=secret". kind: "api" or "protocol", for the error."""
     names, colon, rest = text.partition(":")
     header, equals, value = rest.partition("=")
     apis = tuple(name.strip() for name in names.split(","))
@@ -274,7 +274,7 @@ def restriction(kind: str, text: str) -> Restriction:
 
 
 def restricted_twice(restrictions: list[Restriction]) -> str:
-    """Return the first api that more than one flag names, or ""."""
+    """Return the first api that is named more than once, or ""."""
     counted = Counter(api for restriction in restrictions for api in restriction.apis)
     return next((api for api, times in counted.items() if times > 1), "")
 
@@ -289,8 +289,8 @@ def pattern(text: str) -> str:
 
 
 def header_pattern(text: str) -> re2._Regexp | None:
-    """Compile a pattern for RE2, as Triton does: a search takes linear time and ignores case unless the pattern has (?-i).
-    Return None for an empty pattern."""
+    """Compile a pattern with RE2, as Triton does. Return None if it is empty. Searches take linear time, and ignore case unless
+    the pattern has (?-i)."""
     options = re2.Options()
     options.log_errors = False
     return re2.compile(f"(?i){text}", options) if text else None

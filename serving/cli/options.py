@@ -10,15 +10,14 @@ from serving.cli.trace_config import TraceSetting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The source of models that a plugin's flags ask for. `source` and `frontends` are places, "module:name".
+    """The source of models that a plugin's flags require. `source` and `frontends` are import paths, "module:name".
 
-    source: the class of the source, a serving.server.model_source.ModelSource; it is made with (server, options).
-    frontends: a function of (source, options) that returns the listeners of the source by name, each as a
-    serving.frontends.frontend.Listening.
+    source: the class of the source, a serving.server.model_source.ModelSource.
+    frontends: a function of (source, options) that returns a dict of names and serving.frontends.frontend.Listening.
     settings: the values of the plugin's flags; only the plugin reads them.
-    refusal: the error for clients that try to load models over V2, if the source alone decides which models there are; "" if
-    --model-repository decides.
-    hidden_variables: a regular expression for the names of environment variables that no model sees; "" for none.
+    refusal: the error for clients that load models over V2, if the server has only the models of the source; "" if it also
+    has the models of --model-repository.
+    hidden_variables: a regular expression. Models do not see the environment variables whose names match; "" hides none.
     """
 
     source: str
@@ -128,22 +127,22 @@ class Options:
     source: SourceOptions | None = None
 
     def metric_enabled(self, group: str) -> bool:
-        """Return whether --metrics-config turns on a group of latency metrics; by default only the counters are on."""
+        """Return whether --metrics-config enables a group of latency metrics. By default only the counters are enabled."""
         return boolean(dict(self.metrics_config).get(group, str(group == "counter_latencies")))
 
     @property
     def histogram_latencies(self) -> bool | None:
-        """Return whether models have a histogram of first responses; None if --metrics-config does not set it."""
+        """Whether models have a histogram of the time to the first response; None if --metrics-config does not set it."""
         text = dict(self.metrics_config).get("histogram_latencies")
         return None if text is None else boolean(text)
 
     @property
     def summary_quantiles(self) -> list[float]:
-        """Return the quantiles of the latency summaries; their allowed errors are not used."""
+        """The quantiles of the latency summaries."""
         text = dict(self.metrics_config).get("summary_quantiles", "0.5,0.9,0.95,0.99,0.999")
         return [quantile(one) for one in text.split(",")]
 
     @property
     def cache_size(self) -> int:
-        """Return the size of the response cache in bytes; 0 if there is no cache."""
+        """The size of the response cache in bytes; 0 if there is no cache."""
         return next((int(value) for _, setting, value in self.cache_config if setting == "size"), 0)

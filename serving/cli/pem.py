@@ -1,4 +1,4 @@
-"""Loads a certificate and its key from PEM files; if they cannot be used, the error is one sentence for the user.
+"""Loads a certificate and its key from PEM files. If they cannot be used, the error is one sentence for the user.
 
 load_chain(context, certificate, key)       loads both files; the text of UnusablePem says what to do
 expiry(certificate)                         returns a sentence if the certificate has expired, or is not valid yet
@@ -29,7 +29,7 @@ class _Encrypted(Exception):
 
 
 def load_chain(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    """Load a certificate and its key into a context. UnusablePem if they cannot be used."""
+    """Load a certificate and its key into a context. Raises UnusablePem if they cannot be used."""
     held, held_key = _read(certificate), _read(key)
     if b"-----BEGIN CERTIFICATE-----" not in held:
         raise UnusablePem(f"'{certificate}' has no certificate in PEM: {_what(held)}")
@@ -47,7 +47,7 @@ def load_chain(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
 
 
 def expiry(certificate: Path) -> str:
-    """Return a sentence if a certificate has expired, or is not valid yet; "" otherwise."""
+    """Return a sentence if a certificate has expired or is not valid yet, else ""."""
     match = _CERTIFICATE.search(_read(certificate))
     try:
         found = _VALIDITY.search(ssl.PEM_cert_to_DER_cert(match[0].decode("ascii"))) if match else None
@@ -79,7 +79,7 @@ def _refuse_password() -> str:
 
 
 def _what(content: bytes) -> str:
-    """Return a guess at the content of a file that is not the expected PEM."""
+    """Return a hint at what a file contains instead of the expected PEM."""
     if content[:4] in (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce"):
         return f"it is a Java keystore; keytool -importkeystore -deststoretype PKCS12 first, then {_MAKE_PEM}"
     if content[:2] == b"\x30\x82":
@@ -105,7 +105,7 @@ def _why(error: ssl.SSLError, certificate: Path, key: Path) -> str:
 
 
 def _moment(digits: bytes) -> datetime.datetime:
-    """Return a time in a certificate. Years of two digits from 50 on belong to the 20th century, the others to the 21st."""
+    """Parse a time of a certificate. Two-digit years from 50 on mean 19xx, the others 20xx (RFC 5280)."""
     text = digits.decode()
     if len(text) == 12:
         text = ("19" if text >= "50" else "20") + text

@@ -8,11 +8,11 @@ from typing import Any
 from serving.cli.options import SourceOptions
 
 Add = Callable[..., None]
-"""Adds a flag: its name, the function that converts its text, a sentence, and keyword arguments of argparse."""
+"""Adds a flag, given its name, the function that converts its text, the help text, and keyword arguments of argparse."""
 
 
 class PluginFlags(ABC):
-    """The flags of one plugin. An abbreviation of one of tritonserver's flags never means one of these."""
+    """The flags of one plugin. An abbreviation that fits one of tritonserver's flags never means one of these."""
 
     @staticmethod
     @abstractmethod
@@ -22,5 +22,5 @@ class PluginFlags(ABC):
     @staticmethod
     @abstractmethod
     def take(parser: argparse.ArgumentParser, values: dict[str, Any]) -> tuple[SourceOptions | None, list[str]]:
-        """Remove from the values the plugin's flags, and the flags of the server that the plugin reads instead of the server.
-        Return the source of models that the flags ask for, or None, and warnings."""
+        """Remove from the values the plugin's flags, and the server's flags that the plugin reads instead of the server. Return
+        the source of models that the flags require, or None, and warnings."""

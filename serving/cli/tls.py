@@ -1,4 +1,4 @@
-"""TLS for a frontend: the server's certificate and, for mutual TLS, the authority that signs clients' certificates."""
+"""TLS for a frontend: the server's certificate and, for mutual TLS, the CA that signs clients' certificates."""
 
 import logging
 import ssl
@@ -14,7 +14,7 @@ from serving.core.errors import invalid
 log = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT_S = 10.0
-SHUTDOWN_TIMEOUT_S = 3600.0  # limit for sending the rest; a connection ends earlier if its client takes too little
+SHUTDOWN_TIMEOUT_S = 3600.0  # a client that reads its last bytes too slowly is disconnected earlier by the frontend
 
 
 class ListenerOptions(TypedDict, total=False):
@@ -27,7 +27,7 @@ class ListenerOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """The values of --<protocol>-use-ssl and its companion flags. `mutual` alone turns TLS on, too, as in Triton."""
+    """The values of the TLS flags of one protocol. `mutual` enables TLS without `use_ssl`, too, as in Triton."""
 
     protocol: str
     use_ssl: bool
@@ -59,14 +59,14 @@ class TlsFiles:
         )
 
     def flag(self, what: str) -> str:
-        """Return the flag that names one of the files."""
+        """Return the full name of a flag: "server-cert" -> "--http-server-cert"."""
         return f"--{self.protocol}-{what}"
 
 
 def server_context(files: TlsFiles, application: str) -> ssl.SSLContext | None:
-    """Return the context of a listener that speaks `application` (an ALPN name); None if TLS is off.
+    """Return the context of a listener; None if TLS is off. application: the ALPN name.
 
-    INVALID_ARG for files that are missing or do not belong together.
+    Raises INVALID_ARG if a file is missing or cannot be used.
     """
     if not files.use_ssl and not files.mutual:
         return None
@@ -101,7 +101,7 @@ def _load(files: TlsFiles, what: str, load: Callable[[], None]) -> None:
 
 
 def listener_options(context: ssl.SSLContext | None) -> ListenerOptions:
-    """Return the arguments of a loop's `create_server` for this context; an empty dict if TLS is off."""
+    """Return the arguments of a loop's `create_server` for this context; an empty dict if it is None."""
     if context is None:
         return {}
     return {

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 TraceSetting = tuple[str, str, str]  # mode ("" for both modes), setting, value
 LEVELS = ("TIMESTAMPS", "TENSORS")
-# The levels of tritonserver's flags; MIN and MAX are older names.
+# The values that tritonserver accepts for the level, and what each means; min and max are older names.
 _LEVELS = dict.fromkeys(("timestamps", "min", "max", "true", "on"), "TIMESTAMPS")
 _LEVELS |= {"tensors": "TENSORS", "off": "OFF", "false": "OFF"}
 DEFAULT_URL = "http://localhost:4318/v1/traces"
@@ -44,12 +44,12 @@ class TraceConfig:
 
 
 def trace_setting_of(name: str, value: str) -> TraceSetting:
-    """Read an older flag that stands for one setting."""
+    """Parse the value of an older flag for one setting."""
     return trace_setting(f"{name}={value}")
 
 
 def trace_setting(text: str) -> TraceSetting:
-    """Read one --trace-config: "rate=100", "mode=opentelemetry" or "opentelemetry,url=..."."""
+    """Parse one --trace-config: "rate=100", "mode=opentelemetry" or "opentelemetry,url=..."."""
     name, equals, value = text.partition("=")
     mode, _, setting = name.rpartition(",")
     mode = mode.lower()
@@ -74,7 +74,7 @@ def trace_setting(text: str) -> TraceSetting:
 
 
 def read(settings: Iterable[TraceSetting]) -> TraceConfig | None:
-    """Return all settings of mode=opentelemetry; None unless the flags ask for that mode."""
+    """Return all settings of mode=opentelemetry; None if the mode is another."""
     flat = {setting: value for mode, setting, value in settings if setting != "resource" and mode != "triton"}
     if flat.pop("mode", "") != "opentelemetry":
         return None
@@ -86,7 +86,7 @@ def read(settings: Iterable[TraceSetting]) -> TraceConfig | None:
 
 
 def levels(settings: Iterable[TraceSetting]) -> tuple[str, ...]:
-    """Return the levels that are traced; no level if one flag says OFF."""
+    """Return the levels to trace; none if one flag sets OFF."""
     given = {value for _, setting, value in settings if setting == "level"}
     return () if "OFF" in given else tuple(level for level in LEVELS if level in given)
 

@@ -1,4 +1,4 @@
-"""The configuration with which a model version is loaded: completed from the version's files and with defaults, and checked.
+"""Completes a model configuration from the version's files and from defaults, and checks it, before the version is loaded.
 
 May import the backends, `repositories`, `cli` and `core`. `serving.models` calls this room before it builds a version, and
 `serving.inspection` to show the configuration that a model file would get.

@@ -1,9 +1,9 @@
 """Makes the configuration with which a version is loaded: approved by repository agents, auto-completed and checked.
 
-Unless --disable-auto-complete-config is given, Triton completes a configuration from the model file in this order: name,
-backend (from the platform, or from the file in the version folder), platform and file name, inputs, outputs, batching (by
-the backend, see repository/config/signature.py), instance group. Source: Triton, model_config_utils.cc
-(AutoCompleteBackendFields, NormalizeInstanceGroup) and docs/user_guide/model_configuration.md.
+Auto-completion fills in the fields in Triton's order: name, backend (from the platform or the file in the version folder),
+platform and file name. The backend then adds inputs, outputs and batching (repository/config/signature.py). The instance group
+is last. Source: Triton, model_config_utils.cc (AutoCompleteBackendFields, NormalizeInstanceGroup) and
+docs/user_guide/model_configuration.md.
 """
 
 from collections.abc import Mapping
@@ -33,10 +33,10 @@ from serving.repositories.model_source import VersionSource
 
 
 def effective_config(source: VersionSource, options: Options, step_config: StepConfig) -> ModelConfig:
-    """Return the configuration with which to load a version. This reads the model file, so call it on a worker thread.
+    """Return the configuration with which to load a version. Call it on a worker thread, because it reads the model file.
 
-    step_config: returns the configuration of a step's model. Raise INVALID_ARG, with the mistakes, if the configuration is not
-    valid.
+    step_config: returns the configuration of the model of an ensemble's step. Raises INVALID_ARG, which names the mistakes, if
+    the configuration is not valid.
     """
     try:
         agents.approve(source.config, source.model_dir)  # before anything reads the model file
@@ -64,9 +64,9 @@ def effective_config(source: VersionSource, options: Options, step_config: StepC
 def auto_complete_config(
     config: ModelConfig, model_dir: Path, version: int, default_batch: Mapping[str, str] = MappingProxyType({})
 ) -> ModelConfig:
-    """Return a copy of `config`, completed from the file of that version.
+    """Return a copy of `config`, completed from the version's model file.
 
-    default_batch: backend, or "" for all backends -> max_batch_size for models that can batch. Raise INVALID_ARG if the
+    default_batch: backend ("" for all backends) -> max_batch_size for models that can batch. Raises INVALID_ARG if the
     configuration contradicts the file, NOT_FOUND if there is no file.
     """
     completed = ModelConfig()
@@ -81,7 +81,7 @@ def auto_complete_config(
 
 
 def _with_backend(config: ModelConfig, model_dir: Path, version: int) -> ModelConfig:
-    """Return a copy of the configuration with its backend, platform and file name; all other fields stay as written."""
+    """Return a copy of the configuration, completed with only its backend, platform and file name."""
     completed = ModelConfig()
     completed.CopyFrom(config)
     if is_ensemble(completed):
@@ -110,7 +110,7 @@ def _complete_from_files(config: ModelConfig, version_dir: Path, default_batch: 
 
 
 def _fill_defaults(config: ModelConfig) -> None:
-    """Fill in the defaults that Triton writes into the effective configuration, in which clients read them.
+    """Fill in the defaults that clients see in Triton's effective configuration.
 
     Source: Triton's core, NormalizeModelConfig and NormalizeInstanceGroup in model_config_utils.cc.
     """
@@ -140,7 +140,7 @@ def _prefer(batching: ModelDynamicBatching | ModelSequenceBatching.StrategyOldes
 def auto_complete_backend(config: ModelConfig, version_dir: Path) -> None:
     """Complete backend, platform and file name, from each other and from the files in the folder.
 
-    Raise INVALID_ARG if no field or file shows the backend, NOT_FOUND if the folder lacks the backend's file.
+    Raises INVALID_ARG if no field or file shows the backend, NOT_FOUND if the folder lacks the backend's file.
     """
     backend, filename = runner(config, version_dir)
     if not config.backend:
@@ -164,7 +164,7 @@ def _platform(backend: str, filename: str) -> str:
 
 
 def _complete_group(group: ModelInstanceGroup, backend_name: str, backend: type[Backend]) -> None:
-    """Replace KIND_AUTO by KIND_GPU if the backend can use a GPU, else by KIND_CPU; fill in count and GPUs."""
+    """Replace KIND_AUTO by KIND_GPU if the backend can use a GPU, else by KIND_CPU. Fill in count and GPUs."""
     if group.kind == ModelInstanceGroup.KIND_AUTO:
         usable = backend.gpu_available()[0] and all(index < gpu_count() for index in group.gpus)
         group.kind = ModelInstanceGroup.KIND_GPU if usable else ModelInstanceGroup.KIND_CPU

@@ -1,9 +1,8 @@
 """Checks, when an ensemble loads, that it fits the models of its steps, as Triton does.
 
-Mistakes that the configuration alone shows (cycles, tensors that no step writes) are found earlier, by
-repository.config.validation. Source: ValidateEnsembleConfig in Triton's documentation of ensembles. Every required input has to
-be mapped, datatypes and dims have to be equal along each edge, and no step may have a smaller maximum batch; a model that does
-not batch at all may be a step.
+repository.config.validation finds earlier the mistakes that the configuration alone shows: cycles, tensors that no step writes.
+The rules are those of ValidateEnsembleConfig in Triton's documentation of ensembles. Every required input must be mapped.
+Datatypes and dims must be equal along each edge. No step may have a smaller maximum batch, unless it does not batch at all.
 """
 
 from collections import defaultdict
@@ -15,7 +14,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelEnsembling, Mod
 from serving.core.datatypes import BY_CONFIG
 from serving.core.errors import invalid
 
-# A function that returns the configuration of the model that a step names, by name and version.
+# Returns the configuration of a model, by name and version.
 StepConfig = Callable[[str, int], ModelConfig]
 _NO_STREAM = -1
 
@@ -37,10 +36,7 @@ def step_models(config: ModelConfig) -> list[str]:
 
 
 def check_ensemble(config: ModelConfig, step_config: StepConfig) -> None:
-    """Raise INVALID_ARG for the first mistake.
-
-    Also set, in the configuration, whether the ensemble is decoupled: it is if a step is decoupled.
-    """
+    """Raise INVALID_ARG for the first mistake. Set in the configuration whether the ensemble is decoupled."""
     produced = {tensor.name: _edge(tensor, config, "the ensemble's input") for tensor in config.input}
     steps = [(step, step_config(step.model_name, step.model_version)) for step in config.ensemble_scheduling.step]
     for step, model in steps:
@@ -60,8 +56,8 @@ def check_ensemble(config: ModelConfig, step_config: StepConfig) -> None:
 
 
 def _check_streams(config: ModelConfig, steps: list[tuple[ModelEnsembling.Step, ModelConfig]]) -> bool:
-    """Return whether a step is decoupled. Refuse a step or an answer that needs tensors from different response streams."""
-    # Tensor -> the decoupled step that it comes from; two steps with the same model are two streams.
+    """Return whether a step is decoupled. Raise if a step or the answer needs tensors from different response streams."""
+    # Tensor -> the decoupled step that produces it; two steps with the same model are two streams.
     streams = {tensor.name: _NO_STREAM for tensor in config.input}
     missing = [set(step.input_map.values()) - streams.keys() for step, _ in steps]
     readers: defaultdict[str, list[int]] = defaultdict(list)
@@ -117,7 +113,7 @@ def _check_edge(config: ModelConfig, name: str, produced: dict[str, _Edge], read
             config,
             f"tensor '{name}' is {_name(source)} from {source.owner}, but {reader.owner} expects {_name(reader)}",
         )
-    # A batch dimension of 1 may be added or dropped between a model that batches and one that does not.
+    # A batch dimension of 1 may be added or dropped between a batching and a non-batching model.
     if not _compatible(source.dims, reader.dims) and not _compatible(source.shape, reader.shape):
         raise _wrong(
             config,

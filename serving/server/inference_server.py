@@ -1,4 +1,4 @@
-"""The facade that every frontend calls; protocol-neutral.
+"""The protocol-neutral facade that every frontend calls.
 
 Answers are the protobuf messages of Triton's gRPC service, which the HTTP frontend renders as JSON. Everything here runs on
 the event loop's thread and raises ServingError.
@@ -64,7 +64,7 @@ EXTENSIONS = (
 
 
 def running_version() -> str:
-    """Return the version for the server's metadata, which also says whether compiled modules are used."""
+    """Return the version for the server's metadata. It also says whether compiled modules are used."""
     return with_build(VERSION, Compiled.used)
 
 
@@ -82,20 +82,20 @@ class InferenceServer:
         self._tracer = OpenTelemetryTrace.from_options(options)
         self._sampler = TrafficSampler(not (options.http_header_forward_pattern or options.grpc_header_forward_pattern))
         self._always_observed = self.request_log is not None or self._tracer is not None
-        self._observed = self._always_observed  # whether requests have observers other than the trace file
+        self._observed = self._always_observed  # whether any observer other than the trace file sees requests
         loop = asyncio.get_running_loop()
         self._manager = ModelRepositoryManager(options, loop, self, lambda: self.request_memory)
         self.rollouts = self._manager.rollouts
         self.rollouts.on_headers(self._choose_observed)
         self._started = False
-        self._complete = False  # every repository was listed, and the first load of each model has ended
-        self._stopping = False  # not ready any more
-        self._draining = False  # requests are refused
+        self._complete = False  # True after every repository was listed and the first load of each model has ended
+        self._stopping = False  # True when the shutdown has begun: the server reports not ready
+        self._draining = False  # True when new requests are refused
         self._poller: asyncio.Task[None] | None = None
 
     # -- life ------------------------------------------------------------------------------------------------------
     async def start(self) -> None:
-        """Load the models that the control mode asks for. With --exit-on-error, raise ServingError if a model fails to load."""
+        """Load the models that the control mode requires. With --exit-on-error, raise ServingError if a model fails to load."""
         options = self.options
         for folder in self._manager.missing_repositories():
             log.error("failed to poll model repository '%s': there is no such folder; not ready until there is", folder)
@@ -109,9 +109,7 @@ class InferenceServer:
         self._started = True
 
     async def _load_first(self) -> list[tuple[str, ServingError]]:
-        """Load the models that the control mode asks for and that are not known yet. Return the failures.
-
-        The start is complete when each repository has been listed."""
+        """Load the models that the control mode requires, except those already known. Return the failures."""
         options, manager = self.options, self._manager
         if options.model_control_mode == "poll":
             failures = await manager.poller.poll()
@@ -127,13 +125,13 @@ class InferenceServer:
         return failures
 
     def stop(self) -> None:
-        """Report not ready from now on, and refuse to load models; clients' requests are still accepted."""
+        """Report not ready, and refuse to load models. Inference requests are still accepted."""
         self._stopping = True
         if self._poller is not None:
             self._poller.cancel()
 
     async def drain(self, timeout_s: float) -> None:
-        """Refuse new requests (UNAVAILABLE), finish those under way, unload every model; give up at the timeout."""
+        """Refuse new requests (UNAVAILABLE), finish the requests under way, and unload every model. Give up at the timeout."""
         self.stop()
         self._draining = True
         try:
@@ -165,7 +163,7 @@ class InferenceServer:
 
     # -- health ----------------------------------------------------------------------------------------------------
     def live(self) -> bool:
-        """Return whether every model repository exists, as in Triton: nothing can be served from a missing one."""
+        """Return whether every model repository exists, as in Triton."""
         return not self._manager.missing_repositories()
 
     def started(self) -> bool:
@@ -173,7 +171,7 @@ class InferenceServer:
         return self._started and not self._stopping
 
     def ready(self) -> bool:
-        """Return whether the server is ready: it is live and started, has listed every repository once, and does not stop. With
+        """Return whether the server is live and started, has listed every repository, and is not shutting down. With
         --strict-readiness every model that should be loaded must serve, too."""
         options = self.options
         if not self._started or not self._complete or self._stopping or not self.live():
@@ -181,8 +179,8 @@ class InferenceServer:
         return not options.strict_readiness or self._manager.index.all_ready(options.ready_despite_new_models)
 
     def model_ready(self, name: str, version: str = "") -> bool:
-        """Return whether a model can answer; False for an unknown model. MalformedVersion for a version that no model can have,
-        and for a version that is no alias of a known model."""
+        """Return whether a model can answer; False for an unknown model. Raises MalformedVersion if the version is neither a
+        number nor an alias of the model."""
         if version not in ("", "-1"):
             check_requested_version(version)
         try:
@@ -199,9 +197,9 @@ class InferenceServer:
         return self.ready() and (not self.options.strict_readiness or await self._manager.index.confirm_all_ready())
 
     def unready_reason(self, name: str, version: str = "") -> str:
-        """Return why a loaded model cannot answer, because of its steps or its instances; "" if it can, or is not loaded.
+        """Return which step or instance keeps a loaded model from answering; "" if none does, or if the model is not loaded.
 
-        Raises NotYet for a model that is about to be loaded.
+        Raises NotYet if the model is about to be loaded.
         """
         try:
             model = self._manager.resolve(name, version)
@@ -221,7 +219,7 @@ class InferenceServer:
         return await confirm_ready(current)
 
     def update_trace_settings(self, model: str, changes: Mapping[str, list[str] | None]) -> None:
-        """Change the trace settings of the server, or of a model in the repository; NOT_FOUND for an unknown model."""
+        """Change the trace settings of a model, or of the server if `model` is "". Raises NOT_FOUND for an unknown model."""
         self._refuse_unknown_model(model)
         self.trace_settings.update(model, changes)
 
@@ -258,11 +256,11 @@ class InferenceServer:
         return self._manager.knows(name)
 
     def resolved_version(self, name: str, version: str = "") -> int:
-        """Return the number of the version that answers a request; "" means the default version, as in `infer`."""
+        """Return the number of the version that answers a request for `version`; "" means the default version."""
         return self._manager.resolve(name, version).spec.version
 
     def ready_versions(self, name: str) -> list[int]:
-        """Return the numbers of the versions that take requests; NOT_FOUND for an unknown model."""
+        """Return the numbers of the versions that take requests. Raises NOT_FOUND for an unknown model."""
         return self._manager.ready_versions(name)
 
     def model_config(self, name: str, version: str = "") -> ModelConfig:
@@ -270,7 +268,7 @@ class InferenceServer:
         return self._manager.resolve(name, version).config
 
     def answering_config(self, name: str, version: str = "") -> ModelConfig:
-        """Return the configuration for decoding an inference request. Count the request if the model does not serve."""
+        """Return the configuration for decoding an inference request. If no version serves, count the request as unserved."""
         return self._manager.resolve_counted(name, version).config
 
     def model_statistics(self, name: str = "", version: str = "") -> pb.ModelStatisticsResponse:
@@ -296,8 +294,8 @@ class InferenceServer:
         return self._manager.unserved
 
     def statistics(self, model: ModelIdentifier | None = None) -> list[ModelStatistics]:
-        """Return the live statistics of one model or of all models, for the metrics: of each version that takes requests or
-        still has some. The caller must not change them."""
+        """Return the live statistics of each version that takes requests or still has requests, of one model or of all models.
+        The caller must not change them."""
         return self._manager.index.statistics(model)
 
     def all_statistics(self) -> list[ModelStatistics]:
@@ -305,39 +303,39 @@ class InferenceServer:
         return self._manager.index.all_statistics()
 
     def mismatches(self, name: str, after: int) -> list[Mismatch]:
-        """Return the worst mismatches with ids above `after` that the shadow of a model's rollout keeps. NOT_FOUND for an
-        unknown model."""
+        """Return the worst mismatches with ids above `after` that the shadow of a model's rollout keeps. Raises NOT_FOUND for
+        an unknown model."""
         rollout = self._manager.rollout(name)
         return [] if rollout is None or rollout.mirror is None else rollout.mirror.mismatches.after(after)
 
     def forget_mismatches(self, name: str, until: float) -> None:
-        """Forget the mismatches that the shadow of a model's rollout found up to the time `until` (unix seconds). NOT_FOUND for
-        an unknown model."""
+        """Forget the mismatches that the shadow of a model's rollout found up to the time `until` (in unix seconds). Raises
+        NOT_FOUND for an unknown model."""
         rollout = self._manager.rollout(name)
         if rollout is not None and rollout.mirror is not None:
             rollout.mirror.mismatches.forget(until)
 
     def rollout(self, name: str) -> Rollout | None:
-        """Return the rollout of a model, or None if it has no rollout; NOT_FOUND for an unknown model."""
+        """Return the rollout of a model, or None if it has no rollout. Raises NOT_FOUND for an unknown model."""
         return self._manager.rollout(name)
 
     async def refresh_memory(self) -> None:
-        """Measure the memory of model processes again; wait until that is done, or has taken too long."""
+        """Measure the memory of model processes again. Wait for the result, up to a timeout."""
         await self._manager.refresh_memory()
 
     def custom_metrics(self) -> str:
-        """Return the metrics of Python models, as Prometheus text."""
+        """Return the metrics that Python models define, as Prometheus text."""
         return self._manager.custom_metrics.render()
 
     @property
     def response_cache(self) -> ResponseCache | None:
-        """The response cache, which all models share, or None if there is no cache; for the metrics."""
+        """The response cache that all models share, or None if there is no cache."""
         return self._manager.response_cache
 
     # -- inference -------------------------------------------------------------------------------------------------
     @property
     def tracing(self) -> bool:
-        """Return whether traces need the times at which requests are received."""
+        """Whether a trace is active, so that `infer` needs the times at which requests are received."""
         return self._trace_file.active or self._tracer is not None
 
     def infer(
@@ -348,11 +346,10 @@ class InferenceServer:
         headers: Mapping[str, str] | None = None,
         received: ReceiveTimes = None,
     ) -> None:
-        """Check the request against its model and queue it. This raises for a wrong request; any later error goes to the
-        responder of the request. An error is never reported in both ways.
-
-        protocol, transport, headers: the origin of a client's request, for the request log, traces and rollouts; left out if a
-        model sends the request.
+        """Check the request against its model and queue it. Raises if the request is wrong. Later errors go to the request's
+        responder.
+        protocol, transport, headers: the origin of a client's request, for the request log, traces and rollouts. Omit them if
+        a model sends the request.
         received: see ReceiveTimes; given only if `tracing`."""
         if self._trace_file.active and protocol:
             safely("tracing a request", self._trace_file.observe, request, protocol, received)
@@ -391,7 +388,7 @@ class InferenceServer:
             safely("noting the client of a request", self.rollouts.note_headers, request, headers)
 
     def _choose_observed(self) -> None:
-        """Note whether requests have observers."""
+        """Set `_observed` again."""
         self._observed = self._always_observed or bool(self._sampler.samplings) or bool(self.rollouts.headers)
 
     async def sample(self, name: str, version: str, count: int, seconds: float) -> Sampling:
@@ -408,7 +405,7 @@ class InferenceServer:
 
     # -- repository ------------------------------------------------------------------------------------------------
     async def list_repositories(self, ready: bool = False) -> list[IndexRow]:
-        """Return the repository index: if `ready`, only versions that are ready; else all models, loaded or in a repository."""
+        """Return the repository index. If `ready`, it has only the ready versions; else all models, loaded or not."""
         index = self._manager.index
         return index.rows(ready, {} if ready else await asyncio.to_thread(index.on_disk))
 
@@ -423,20 +420,20 @@ class InferenceServer:
         files: Mapping[str, bytes] | None = None,
         golden: Sequence[GoldenCheck] = (),
     ) -> LoadReport:
-        """Load or reload a model; return when it is ready. Idempotent. LoadStopped if a step of the load fails.
+        """Load or reload a model, and return when it is ready. Raises LoadStopped if a step of the load fails.
 
         config: JSON that overrides config.pbtxt, as Triton's parameter `config`. files: the files that override the version
-        folders ("file:1/model.onnx" -> content). golden: the requests that the new version has to answer before it serves."""
+        folders ("file:1/model.onnx" -> content). golden: the requests that the new version must answer before it serves."""
         self._refuse_unless_explicit()
         return await self._manager.loader.load(name, config, files, golden)
 
     def break_off_load(self, name: str) -> None:
-        """Fail the model's load that is under way, if it waits for the model's process or for its golden requests."""
+        """Fail the model's load, if it now waits for the model's process or for its golden requests."""
         self._refuse_unless_explicit()
         self._manager.loader.break_off(name)
 
     async def unload_model(self, name: str, unload_dependents: bool = False) -> None:
-        """Unload a model. Return when the model has begun to drain, and so takes no new requests."""
+        """Unload a model. Return when the model takes no new requests; it may still have requests under way."""
         self._refuse_unless_explicit()
         await self._manager.loader.unload(name, unload_dependents)
 
@@ -454,11 +451,11 @@ class InferenceServer:
         self._manager.loader.break_off(name)
 
     async def registered_drained(self, name: str) -> None:
-        """Wait until all versions of a model that were taken out of service have answered their requests and are freed."""
+        """Wait until the unloaded versions of a model have answered their requests and are freed."""
         await self._manager.drained(name)
 
     def forget_registered(self, name: str) -> None:
-        """Forget a model that is unloaded and drained. Otherwise the names of short-lived models would be kept for ever."""
+        """Forget a model that is unloaded and drained, so that the names of short-lived models do not accumulate."""
         self._manager.forget(name)
 
     def model_processes(self, name: str, version: str = "") -> list[ModelProcess]:

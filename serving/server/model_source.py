@@ -1,30 +1,30 @@
-"""The interface of a source of models, which provides models in addition to --model-repository, or instead of it."""
+"""The interface of a source that provides models in addition to --model-repository, or instead of it."""
 
 from abc import ABC, abstractmethod
 
 
 class ModelSource(ABC):
-    """A source is made with (server, options) if a plugin's flags ask for it (serving.cli.options.SourceOptions).
+    """The program creates a source with (server, options) if a plugin's flags require it (serving.cli.options.SourceOptions).
 
-    The program calls each method once, in this order. Each method except `stop` and `close` may be cancelled if the server has
-    to stop, and raises ServingError if it fails.
+    It calls each method once, in this order. A method raises ServingError if it fails. A shutdown may cancel `register`,
+    `listening` and `start`.
     """
 
     @abstractmethod
     async def register(self) -> None:
-        """Find out which models are wanted at start, before clients can ask for them."""
+        """Determine which models to load at start. Called before clients can request them."""
 
     @abstractmethod
     async def listening(self) -> None:
-        """All listeners accept connections now."""
+        """Called when all listeners accept connections."""
 
     @abstractmethod
     async def start(self) -> None:
-        """Load the models, before the server loads the models of --model-repository."""
+        """Load the models. The server loads the models of --model-repository afterwards."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Start no more work: the server stops."""
+        """Start no more work: the server shuts down."""
 
     @abstractmethod
     def close(self) -> None:
