@@ -18,8 +18,8 @@ MAPPED_FROM = 32 << 20  # a block of at least this many bytes is mapped separate
 def set_up() -> None:
     """Let all threads share two heaps, and keep some of the freed memory.
 
-    By default glibc gives nearly every thread a heap of its own. Instances come and go with their models, and the memory that
-    they free in each heap hardly ever makes whole pages. glibc also returns the pages of a 1 MB body after each request and
+    By default glibc gives nearly every thread a separate heap. Instances of unloaded models free memory in each heap, but
+    rarely whole pages. glibc also returns the pages of a 1 MB body after each request and
     asks for them again with the next request. This costs 240 page faults, and 40 % of the processor time of such an inference.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -38,7 +38,7 @@ class MemoryReturn:
         self._returned = 0
 
     async def after_free(self, executor: Executor) -> None:
-        """Return pages after a model was freed. All models that are freed during one run share the next run.
+        """Give pages back to the system after a model was freed. Models that are freed during one run share the next run.
 
         A run takes longer the more models there are, so a separate run for each of many models would take minutes.
         """
@@ -52,7 +52,7 @@ class MemoryReturn:
 
 
 def _return_memory() -> None:
-    """Return freed pages, because glibc keeps them otherwise, and an unloaded model would look like a leak."""
+    """Give freed pages back to the system. If glibc kept them, an unloaded model would look like a leak."""
     gc.collect()
     try:
         ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -1,4 +1,4 @@
-"""Finds the memory left for one more model: on this machine, within the limits of its control groups, on each GPU.
+"""Finds the memory left for one more model: on this machine, within the limits of its control groups, and on each GPU.
 
 The sources are Linux's MemAvailable, control groups of version 2, and a GPU's driver. A figure that cannot be
 read sets no bound. Source: Linux, Documentation/filesystems/proc.rst and admin-guide/cgroup-v2.rst.
@@ -18,7 +18,7 @@ _RECLAIMABLE = ("active_file", "inactive_file", "slab_reclaimable")
 
 
 class Available(NamedTuple):
-    """size: the bytes that are left. where: their place, as words for a message. total: all bytes in that place."""
+    """size: the bytes that are left. where: the kind of memory, as words for a message. total: all bytes of this memory."""
 
     size: int
     where: str

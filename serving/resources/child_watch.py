@@ -18,7 +18,8 @@ class Watched(Protocol):
         call."""
 
     def break_off(self, model: str, reason: str) -> None:
-        """End the child if it is loading this model for the first time. Callable on any thread. reason: a clause."""
+        """End the child if it is loading this model for the first time. Callable on any thread. reason: a clause for the
+        error."""
 
 
 class ChildWatch:
@@ -51,8 +52,7 @@ class ChildWatch:
         while True:
             began = time.monotonic()
             time.sleep(INTERVAL_S)
-            # A suspended server cannot receive signs of life, so the time of its suspension does not count against the
-            # children.
+            # A suspended server receives no heartbeats, so its suspension counts as two intervals at most.
             elapsed = min(time.monotonic() - began, 2 * INTERVAL_S)
             with self._lock:
                 watched = list(self._watched)

@@ -28,14 +28,14 @@ _RESERVED = (
 
 
 class Series:
-    """One series of a family: a line of the page, or a histogram's lines."""
+    """One series of a family: one line of the page, or several lines for a histogram."""
 
     def __init__(self, family: "Family", labels: str, bounds: list[float]) -> None:
         self.family = family
         self.labels = labels
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
-        self.value = 0.0  # the sum of the values for a histogram
+        self.value = 0.0  # for a histogram, the sum of the values
         self.owners: set[object] = set()
 
     def lines(self, name: str, kind: str) -> Iterable[str]:
@@ -64,7 +64,7 @@ class Family:
 
 
 class CustomMetrics:
-    """The registry of one server. Any thread may call any method. INVALID_ARG for a wrong argument; ValueError in `change`."""
+    """The registry of one server. Any thread may call any method. Raises INVALID_ARG, or ValueError in `change`."""
 
     def __init__(self) -> None:
         self._families: dict[str, Family] = {}
@@ -97,7 +97,7 @@ class CustomMetrics:
             family.owners.add(owner)
 
     def add_series(self, owner: object, family_name: object, labels: object, buckets: object) -> tuple[str, Series]:
-        """Return the kind of the family, and its series with these labels; the series is created if there is none."""
+        """Return the kind of the family, and its series with these labels, which is created if there is none."""
         text = _label_text(labels)
         with self._lock:
             family = self._families.get(str(family_name))

@@ -9,7 +9,7 @@ from serving.core.errors import safely
 
 
 def follow(name: str, refresh: Callable[[], None], every_s: float) -> None:
-    """Call a method that checks a file every `every_s` seconds, on a separate thread, until the method's object is deleted."""
+    """Every `every_s` seconds, call a method that checks a file, on a separate thread, until the method's object is deleted."""
     method = weakref.WeakMethod(refresh)
     threading.Thread(target=_run, args=(name, method, every_s), name=f"follow-{name}", daemon=True).start()
 

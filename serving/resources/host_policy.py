@@ -1,6 +1,6 @@
 """--host-policy: the cores that a model instance runs on. Source: Triton, docs/user_guide/optimization.md (Host Policy).
 
-The setting numa-node means the cores of a node: Linux allocates memory on the node of the thread that first writes to it.
+The setting numa-node binds only cores: Linux allocates memory on the node of the thread that first writes to it.
 """
 
 import os
@@ -14,7 +14,7 @@ _NODES = Path("/sys/devices/system/node")
 
 
 def host_policies(settings: Iterable[HostPolicySetting]) -> dict[str, Cores]:
-    """Return the cores of each policy: the cores that all its settings name. INVALID_ARG if this process may use none."""
+    """Return the cores of each policy: those that all its settings name. Raises INVALID_ARG if this process may use none."""
     policies: dict[str, Cores] = {}
     for policy, setting, value in settings:
         cores = _of_node(int(value)) if setting == "numa-node" else core_list(value)

@@ -1,4 +1,4 @@
-"""Limits the event loop's time that executions of all models may take, because connections need the rest."""
+"""Limits the share of the event loop's time that executions of models may take, because connections need the rest."""
 
 import time
 
@@ -7,8 +7,7 @@ BURST_NS = 4_000_000.0  # the most time that executions may take after a pause
 
 
 class LoopTime:
-    """A token bucket: it fills with `SHARE` of the passing time, and executions on the loop empty it. Used on the loop's
-    thread.
+    """A token bucket that fills with `SHARE` of the passing time. Executions on the loop empty it. Used on the loop's thread.
 
     in_flight: the number of requests that models have accepted and not yet answered.
     """

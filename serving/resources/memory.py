@@ -1,8 +1,8 @@
 """Measures the memory of each model on the host and on each GPU, in two figures.
 
-`memory` is the published figure, which is the same for every load of a model. For a model in the server's process, `memory` is
-the size of the model's files on each device that has instances. For a model in processes of its own, `memory` is the memory of
-those processes, read off the loop, at most once a second unless a caller waits.
+`memory` is the published figure, which is the same for every load of a model. For a model in the server's process, it is
+the size of the model's files on each device that has instances. For a model in child processes, it is the memory of
+those processes. They are read off the loop, at most once a second unless a caller waits.
 
 `held` is the figure for memory budgets: the larger of `memory` and, if the load ran alone, the growth of the server's memory.
 `held` differs between loads, because the first model of a framework also loads its libraries, and later loads reuse freed
@@ -104,7 +104,7 @@ def resident_bytes() -> int:
 
 
 def private_bytes(pid: int) -> int:
-    """Return the bytes that a process's end frees: its heap and shared memory, without library files; 0 if it has ended."""
+    """Return the bytes that the end of a process frees: its heap and shared memory, without library files; 0 if it ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -121,7 +121,7 @@ class ChildMemory:
         self._sample = Sample("memory of models' processes", self._read)
 
     def of(self, processes: Iterable[int]) -> int:
-        """Return the bytes that these processes hold. A new process is read immediately."""
+        """Return the bytes that these processes use. A new process is read immediately."""
         pids = set(processes)
         sizes = self._sample.latest
         for pid in pids - sizes.keys():

@@ -15,14 +15,14 @@ T = TypeVar("T")
 
 
 class NetworkThreads:
-    """Runs at most `limit` calls at a time, each on a thread of its own."""
+    """Runs at most `limit` calls at a time, each on a separate thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limit: int) -> None:
         self._loop = loop
         self._room = asyncio.Semaphore(limit)
 
     async def run(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Return the call's result, or raise its exception. If the caller is cancelled, the call goes on and its result is
+        """Return the call's result, or raise its exception. If the caller is cancelled, the call continues, and its result is
         dropped."""
         answer: asyncio.Future[T] = self._loop.create_future()
 

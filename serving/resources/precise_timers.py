@@ -38,7 +38,7 @@ class PreciseTimer:
 
 
 class PreciseTimers:
-    """The timers of one event loop; used on its thread. One timerfd serves all timers; it is set to the earliest.
+    """The timers of one event loop, for its thread only. One timerfd, which is set to the earliest timer, serves all timers.
 
     A cancelled timer is kept until its due time, which is at most milliseconds away.
     """

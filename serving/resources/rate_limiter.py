@@ -1,13 +1,13 @@
-"""The rate limiter: an instance executes only if the resources that its group names are free. It covers all models.
+"""The rate limiter: an instance of any model executes only if the resources that its instance group names are free.
 
 Among instances that wait for the same resource, the one with the lowest product of executions and priority goes first, so that
 priority 2 gets half the chances of priority 1. An instance that was idle, or is new, does not catch up on missed turns.
 Source: Triton, docs/user_guide/rate_limiter.md and ModelRateLimiter in model_config.proto.
 
-An instance waits only for resources that other instances hold, or that are kept for an earlier waiter. Free resources are
-kept for a waiter that needs more than are free, because otherwise smaller demands would take them each time and the waiter
-would wait for ever. Nothing is kept for a waiter if a model that calls other models holds the missing resources: the model's
-call may need the instance that would have to wait, and then each would wait for the other.
+An instance waits only for resources that other instances hold, or that are reserved for an earlier waiter. Free resources are
+reserved for a waiter that needs more than are free. Otherwise smaller demands would take them each time, and the waiter would
+starve. Nothing is reserved for a waiter if a model that calls other models holds the missing resources: its call may need an
+instance that would have to wait, which would be a deadlock.
 """
 
 from collections import Counter
@@ -63,8 +63,8 @@ class RateLimiter:
         self._waiters: Waiters[object] = Waiters(self._may_go, call_soon, self._turns.__getitem__)
 
     def register(self, holder: object, demand: Demand, model: str = "") -> None:
-        """Add an instance of a model. INVALID_ARG if a resource is global for one model and per device for another, or if there
-        can never be enough of a resource."""
+        """Add an instance of a model. Raises INVALID_ARG if a resource is global for one model and per device for another, or
+        if an instance needs more of a resource than there is."""
         for (name, place), count in demand.resources:
             for other in self._demands.values():
                 if any(
@@ -92,7 +92,7 @@ class RateLimiter:
             self._callers.discard(model)
 
     def note_caller(self, model: str) -> None:
-        """Note that a model calls another one: until the call is answered, it may be unable to give its resources back."""
+        """Note that a model calls another one. Until the call is answered, the model may be unable to release its resources."""
         if model not in self._callers:
             self._callers.add(model)
             self._waiters.ask()
@@ -113,12 +113,12 @@ class RateLimiter:
         return True
 
     def release(self, holder: object) -> None:
-        """Give the holder's resources back; waiters for them are resumed soon."""
+        """Release the holder's resources. Waiters for them are resumed soon."""
         self._used.subtract(dict(self._granted.pop(holder, NO_DEMAND).resources))
         self._waiters.ask()
 
     def _may_go(self, holder: object) -> bool:
-        """Return whether a holder's resources are free, and none of them is kept for a waiter with an earlier turn."""
+        """Return whether a holder's resources are free, and none of them is reserved for a waiter with an earlier turn."""
         if not self._free(self._demands[holder]):
             return False
         waits = holder in self._waiters
@@ -161,8 +161,7 @@ class RateLimiter:
         return max(count for demand in self._demands.values() for known, count in demand.resources if known == key)
 
     def _limit(self, key: Key) -> int | None:
-        """Return how many copies the command line gives a resource, for its device or for every device, or None if it gives
-        none."""
+        """Return how many copies of a resource the command line sets, for its device or else for every device, or None."""
         name, place = key
         number = place.partition(":")[2]
         found = None

@@ -1,8 +1,8 @@
 """Limits the total bytes of requests and of unread answers, over all connections of both protocols.
 
-Frontends take room as the bytes of a body arrive, regardless of the announced length, and give it back when the client has
-taken the answer, which may be as large. A request that finds no room is refused immediately. A request that waited instead
-would keep the room that it already has, and other requests could not go on.
+Frontends take room as the bytes of a body arrive, regardless of the announced length. They give it back when the client has
+taken the answer, which may be as large. A request that finds no room is refused immediately. If it waited instead, it would
+keep the room that it already has, and other requests could not continue.
 
 The limit of a client depends on the free room: a connection may hold CONNECTION_PART times the free room, an address
 CLIENT_PART times. So a single client may use nearly all room, many clients get equal shares, and a new client always finds some
@@ -25,7 +25,7 @@ INFLATED_AT_A_TIME = 2  # the most large bodies that are inflated at the same ti
 SHARE = 4  # the default limit is the machine's memory divided by this
 CONNECTION_PART, CLIENT_PART = 4, 8  # multiples of the free room, which allow at most 4/5 and 8/9 of the limit
 CLIENTS = 256  # the number of slots for addresses; several addresses may share a slot
-SHORT_S = 5.0  # the time after a refusal in which room is made
+SHORT_S = 5.0  # how long after a refusal clients may be disconnected to make room
 
 
 class RequestMemory:
@@ -35,7 +35,7 @@ class RequestMemory:
         self.limit = limit or machine_memory() // SHARE
         self.taken = 0
         self._refused_at = float("-inf")  # the time of the last refusal (time.monotonic)
-        # Large bodies wait for this before they are inflated, so that few inflated ones are in memory at the same time.
+        # Limits how many large bodies are inflated at the same time.
         self.inflating = asyncio.Semaphore(INFLATED_AT_A_TIME)
         self._by_client: list[int] | memoryview[int] = [0] * CLIENTS  # bytes that this process holds for each slot
 
@@ -63,7 +63,7 @@ class RequestMemory:
         return CLIENTS - list(self._by_client).count(0)
 
     def take(self, size: int) -> None:
-        """Take room for `size` bytes more; Exhausted if there is none."""
+        """Take room for `size` bytes more. Raises Exhausted if there is none."""
         if self.total() + size > self.limit:
             raise self.exhausted()
         self.taken += size
@@ -72,7 +72,7 @@ class RequestMemory:
         self.taken -= size
 
     def exhausted(self) -> Exhausted:
-        """Return a new error for a request that finds no room, and note the time of the refusal."""
+        """Return a new error for a request that finds no room, and record the time of the refusal."""
         self._refused_at = time.monotonic()
         return Exhausted(
             f"the server holds as much of clients' requests as it may, {self.limit} bytes "
@@ -92,7 +92,8 @@ class ConnectionMemory:
         self.held = 0
 
     def take(self, size: int) -> None:
-        """Take room for `size` bytes more; Exhausted if there is none, or if the connection or client is at its limit."""
+        """Take room for `size` bytes more. Raises Exhausted if there is none, or if the connection or client is at its
+        limit."""
         memory = self._memory
         free = memory.limit - memory.total() - size
         if size > 0 and (
@@ -116,7 +117,7 @@ class ConnectionMemory:
 
 
 def slot_of(client: str) -> int:
-    """Return the slot of an address, which is equal in all processes. All IPv6 addresses of a /64 network have one slot."""
+    """Return the slot of an address, which is the same in all processes. A /64 network of IPv6 addresses has one slot."""
     if ":" in client:
         try:
             client = str(ipaddress.IPv6Interface(f"{client.partition('%')[0]}/64").network)

@@ -1,4 +1,4 @@
-"""The response cache: it keeps answers of models with `response_cache { enable: true }`, and drops the least recently used.
+"""The response cache keeps answers of models with `response_cache { enable: true }`, and drops the least recently used.
 
 All models share one cache of at most the size in `--cache-config local,size=BYTES`. Source: Triton,
 user_guide/response_cache.md.
@@ -83,7 +83,7 @@ class ResponseCache:
 
 
 class ModelCache:
-    """The part of the cache for one load of a model: a reloaded model never gets the answers of an earlier load."""
+    """The part of the cache for one load of a model. After a reload, the model never gets earlier answers."""
 
     def __init__(self, cache: ResponseCache, of_ensemble: bool = False) -> None:
         self._cache = cache

@@ -47,7 +47,7 @@ class Runtime:
     infer_step: Callable[[str, InFlightRequest], None]
     strict_devices: bool = False
     checks_memory: bool = True  # True if a model that cannot fit is refused before it is loaded
-    heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S  # a process without a sign of life for this time is replaced
+    heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S  # a process without a heartbeat for this time is replaced
     cache: ResponseCache | None = None
     limiter: RateLimiter | None = None
     host_policies: Mapping[str, Cores] = field(default_factory=dict)
@@ -61,11 +61,11 @@ class Runtime:
     summaries: bool = False  # True if models keep the histograms for the summaries of /metrics
     # Returns the labels of a step's model: (namespace, name, version) -> labels.
     step_labels: Callable[[str, str, int], Labels] | None = None
-    # Whether models have a histogram of first responses; None: only decoupled models have one.
+    # Whether models have a histogram of first responses. None: only decoupled models have one.
     first_responses: bool | None = None
 
     async def in_thread(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Call a function that reads files on a worker thread, and return its result."""
+        """Call a function that reads files, on a worker thread, and return its result."""
         run = partial(copy_context().run, function)  # the call's log lines have the model's mark
         try:
             called = self.loop.run_in_executor(self.executor, partial(run, *arguments, **named))

@@ -43,7 +43,7 @@ class Sample(Generic[T]):
         return self._reading
 
     async def refreshed(self) -> None:
-        """Wait for a new value, but not longer than until its reading has taken PATIENCE_S."""
+        """Wait for a new value, for at most PATIENCE_S after its reading began."""
         reading = self.refresh()
         left = PATIENCE_S - self.age
         if reading is not None and left > 0:

@@ -1,7 +1,7 @@
 """The interface of schedulers, which take checked requests and choose when, where and in which batch each one runs.
 
-Every method is called on the event loop's thread. A request leaves a scheduler in exactly one way: in a batch that an instance
-gets, through `remove` because its client left, or through `reject`.
+Every method is called on the event loop's thread. A request leaves a scheduler exactly once: in a batch for an instance,
+through `remove` after its client left, or through `reject`.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from serving.core.errors import ServingError
 from serving.core.in_flight import InFlightRequest
 
-# Refuses a request that the scheduler had accepted, because of a queue timeout for example.
+# Refuses a request that the scheduler had accepted, for example after a queue timeout.
 Reject = Callable[[InFlightRequest, ServingError], None]
 
 
@@ -24,15 +24,15 @@ class Scheduler:
 
     @abstractmethod
     def submit(self, request: InFlightRequest) -> None:
-        """Queue a request; raise UNAVAILABLE if the queue is full."""
+        """Queue a request. Raises UNAVAILABLE if the queue is full."""
 
     @abstractmethod
     def remove(self, request: InFlightRequest) -> bool:
-        """Forget a request whose client left; return False when it is no longer queued."""
+        """Remove a request whose client left. Return False if it is no longer queued."""
 
     @abstractmethod
     def configure(self, config: ModelConfig) -> None:
-        """Take new batching settings; queued requests stay queued."""
+        """Apply new batching settings. Queued requests stay queued."""
 
     def waiting(self) -> list[InFlightRequest]:
         return []

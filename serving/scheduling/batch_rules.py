@@ -11,7 +11,7 @@ from serving.core.in_flight import InFlightRequest
 
 
 class Choice(NamedTuple):
-    """The `requests` to run now and their `rows`; or no requests, and the time to wait for more (`wait_ns`)."""
+    """The `requests` to run now and their `rows`, or no requests and the time to wait for more (`wait_ns`)."""
 
     requests: list[InFlightRequest]
     rows: int
@@ -26,10 +26,10 @@ class BatchRules(NamedTuple):
     delay_ns: int = 0
 
     def choose(self, waiting: Iterable[InFlightRequest], now_ns: int) -> Choice:
-        """Choose requests from the front: the first one, and the next ones while they fit and have the first one's key.
+        """Choose the first request, and the next ones as long as they fit and have the same batch key.
 
         The largest preferred size that the requests can fill runs immediately. Any other batch runs when it cannot grow,
-        because it is full or the next request does not fit. A batch with a request that is `delay_ns` old runs as it is.
+        because it is full or the next request does not fit, or when a request in it is `delay_ns` old.
         """
         forming = FormingBatch(self)
         forming.add(waiting)
@@ -37,8 +37,7 @@ class BatchRules(NamedTuple):
 
 
 class FormingBatch:
-    """The batch that the requests at the front of a queue would make. `add` adds new requests without reading the earlier ones
-    again."""
+    """The batch that the requests at the front of a queue would form. `add` does not read earlier requests again."""
 
     __slots__ = ("_closed", "_preferred_count", "_preferred_rows", "_rules", "requests", "rows")
 
@@ -63,7 +62,10 @@ class FormingBatch:
                 break
             if preferred:
                 if chosen and not self._preferred_count and rows + size > preferred[-1]:
-                    self._preferred_count, self._preferred_rows = len(chosen), rows  # no larger size can be made
+                    self._preferred_count, self._preferred_rows = (
+                        len(chosen),
+                        rows,
+                    )  # no larger preferred size can be filled
                 if rows + size in preferred:
                     self._preferred_count, self._preferred_rows = len(chosen) + 1, rows + size
             chosen.append(request)

@@ -1,6 +1,6 @@
 """The dynamic batcher: joins waiting requests into batches for the model's idle instances.
 
-Without `dynamic_batching` in the configuration every request is a batch of its own, as in Triton's default scheduler.
+Without `dynamic_batching` in the configuration, each request runs alone, as in Triton's default scheduler.
 With `dynamic_batching`, BatchRules chooses the next batch whenever an instance is idle. Source: Triton,
 docs/user_guide/batcher.md.
 """
@@ -79,7 +79,7 @@ class DynamicBatchScheduler(InstanceScheduler):
         return requests
 
     def _form(self) -> FormingBatch:
-        """Return the batch that the waiting requests would make."""
+        """Return the batch that the waiting requests would form."""
         queue, forming = self._queue, self._forming
         if forming is None or self._formed_at != queue.changes:
             forming = self._forming = FormingBatch(self._rules)
@@ -105,7 +105,7 @@ class DynamicBatchScheduler(InstanceScheduler):
         return (request,)
 
     def _timed_out(self, request: InFlightRequest | None) -> None:
-        """Refuse a request that has waited too long, or do nothing for None (a delayed one). Requests behind it may run now."""
+        """Refuse a request that has waited too long (None: it was only delayed), and dispatch the requests behind it."""
         if request is not None:
             self._reject(request, unavailable("Request timeout expired"))
         self._wake()

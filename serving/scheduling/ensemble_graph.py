@@ -15,7 +15,7 @@ from serving.core.datatypes import Tensor
 from serving.core.tensor_check import with_rank
 from serving.core.waiters import Waiters
 
-# Called with a step that has room for a request.
+# Called with the index of a step that has room for a request.
 Resume = Callable[[int], None]
 
 
@@ -23,8 +23,8 @@ class EnsembleStep(NamedTuple):
     """One step, read once from its configuration, because reading a protobuf map takes longer than running some steps.
 
     inputs, outputs: pairs of a name in the step's model and a tensor of the ensemble. requested: the model's names of the
-    outputs. reads: the ensemble's tensors that the step reads. feeds_steps: whether another step reads its outputs, so that
-    they may stay on a GPU. retry: the number of its tries and their timeout, or None if it is not retried.
+    outputs. reads: the ensemble's tensors that the step reads. feeds_steps: another step reads its outputs, so they may stay
+    on a GPU. retry: the number of retries and the timeout of each try, or None without retries.
     """
 
     model_name: str
@@ -38,7 +38,7 @@ class EnsembleStep(NamedTuple):
 
 
 class StepPlan(NamedTuple):
-    """The work for one request: its outputs, in order, the steps that make them, and the number of readers of each tensor. The
+    """The work for one request: its outputs, in order, the steps that produce them, and how many readers each tensor has. The
     answer counts as a reader."""
 
     outputs: list[str]
@@ -130,7 +130,7 @@ class EnsembleGraph:
         return found
 
     def with_own_ranks(self, outputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the ensemble's outputs with, or without, the batch dimension, as its configuration declares them."""
+        """Return the ensemble's outputs with the batch dimension added or removed as its configuration declares."""
         return {name: with_rank(tensor, self._ranks[name], self._batched) for name, tensor in outputs.items()}
 
 
@@ -150,7 +150,7 @@ class StepLimits:
 
     def enter(self, index: int, resume: Resume) -> bool:
         """Return whether one more request may enter a step, and count it. If the request must wait, `resume(index)` is called
-        when there may be room, and the request must call `enter` again. `withdraw` prevents the call of `resume`."""
+        when there may be room, and the request must call `enter` again. `withdraw` cancels this call."""
         if not self._limit or self._inflight[index] < self._limit:
             self._inflight[index] += 1
             return True

@@ -3,12 +3,12 @@
 Each response of a decoupled step begins a branch: a separate run of the steps that follow, with its own tensors. The
 responses of the branches are sent in the order in which the branches began.
 
-A failed step is tried again with the same inputs (`slipway.step_retries`), and no other step is repeated. A try fails with an
-error, or when its time is over. A decoupled step that has sent a response is not tried again.
+A failed step is retried with the same inputs (`slipway.step_retries`). No other step is repeated. A try fails with an error or
+at its timeout. A decoupled step that has sent a response is not retried.
 
-A tensor that a step has made carries the sequence of that step: the request of the step that reads it, and the response of the
-ensemble, are in that sequence, as in Triton's EnsembleContext. A step's model may change the sequence with response parameters
-named `sequence_id`, `sequence_start` and `sequence_end`.
+The output tensors of a step carry its position in a sequence. Steps that read them, and the response of the ensemble, take
+over this position, as in Triton's EnsembleContext. A step's model may change it with response parameters named `sequence_id`,
+`sequence_start` and `sequence_end`.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _TIMES = ("slipway_queue_us", "slipway_compute_us")
 class EnsembleOutputs(NamedTuple):
     """The outputs of one response of the ensemble.
 
-    size: bytes of the decoupled step's response that began its branch. position: the position of its tensors in a sequence.
+    size: bytes of the decoupled step's response that began its branch. position: the sequence position of the outputs.
     """
 
     outputs: dict[str, Tensor]
@@ -80,11 +80,11 @@ class EnsembleRequest(QuietObserver):
             self.broke(error)
 
     def broke(self, error: Exception) -> None:
-        """Answer with the error for an exception raised between two steps, and run no further step."""
+        """Answer with an error after an exception between two steps, and run no further step."""
         self.fail(unexpected(error, f"running the steps of '{self.graph.name}'"))
 
     def send_ready(self) -> None:
-        """Send the ready responses, and the end if no more will come. Called when a run has no step left to wait for."""
+        """Send the ready responses, and the end if no more will come. Called when a run waits for no step."""
         if self.ended:
             return
         complete = self._root.collect(self._ready)
@@ -101,16 +101,16 @@ class EnsembleRequest(QuietObserver):
             self._on_answer(self, outputs, False)
             return
         self.ended = True
-        self._root.abandon()  # a step that has become decoupled since the ensemble was loaded may go on
+        self._root.abandon()  # a step that has become decoupled since the ensemble was loaded may still run
         self._on_answer(self, outputs, True)
 
     def branch(self, response: InferenceResponse) -> int:
-        """Count a response of a decoupled step, and return its bytes in the client's flow."""
+        """Count a response of a decoupled step as owed, and return its bytes in the client's flow."""
         self._owed += response.size
         return response.size
 
     def unused(self, size: int) -> None:
-        """Return the bytes of a decoupled step's response to the client's flow, because no answer carries them."""
+        """Release the bytes of a decoupled step's response in the client's flow, because no answer carries them."""
         self._owed -= size
         flow = self.request.responder.flow
         if flow is not None:
@@ -140,7 +140,7 @@ class EnsembleRequest(QuietObserver):
         return {**dict(zip(_TIMES, totals, strict=True)), "slipway_steps": json.dumps(steps)}
 
     def keep_times(self, name: str, parameters: Mapping[str, ParameterValue]) -> None:
-        """Keep the times in the parameters of a step's response."""
+        """Record the times from the parameters of a step's response."""
         times = [value for key in _TIMES if isinstance(value := parameters.get(key), int)]
         if len(times) == len(_TIMES):
             self._times.append((name, times))
@@ -153,7 +153,7 @@ class EnsembleRequest(QuietObserver):
 
 
 class Run:
-    """Runs each step of `waiting` once, when its tensors are in `tensors`. A tensor that is None is absent."""
+    """Runs each step of `waiting` once, when its input tensors are in `tensors`. None means that a tensor is absent."""
 
     def __init__(
         self,
@@ -175,10 +175,10 @@ class Run:
         self._running: dict[int, InFlightRequest] = {}
         self._entered: set[int] = set()  # the steps whose limits count this run
         self._without_room: set[int] = set()  # the steps that this run waits to enter
-        self._tries: dict[int, _Tries] = {}  # the tries of the running steps that may be tried again
+        self._tries: dict[int, _Tries] = {}  # the tries of the running steps that may be retried
         self._branches: deque[Run] = deque()
         self._collected = False
-        self._readers = dict(owner.plan.readers)  # the number of readers of each tensor that do not have it yet
+        self._readers = dict(owner.plan.readers)  # how many readers of each tensor do not have it yet
 
     def advance(self) -> None:
         """Start every step whose inputs exist."""
@@ -196,7 +196,7 @@ class Run:
             self._owner.send_ready()
 
     def collect(self, ready: deque[EnsembleOutputs]) -> bool:
-        """Add the responses that can be sent, in order; return whether no more will come."""
+        """Add the responses that can be sent, in order. Return whether no more will come."""
         idle = not self._running and not self._without_room
         if idle and not self._collected:
             self._collected = True
@@ -243,7 +243,7 @@ class Run:
             self._without_room.add(index)
 
     def _resume(self, index: int) -> None:
-        """Try again to enter a step, which had no room before."""
+        """Try to enter a step that had no room before."""
         self._without_room.discard(index)
         try:
             self._enter(index)
@@ -281,7 +281,7 @@ class Run:
         self._try(index, step, asked)
 
     def _try(self, index: int, step: EnsembleStep, asked: InferenceRequest) -> None:
-        """Send the request of a step to its model: the first try or a further one."""
+        """Send the request of a step to its model, for the first try or a retry."""
         owner = self._owner
         parent = owner.request
         child = InFlightRequest(asked, _StepResponder(self, index, parent.responder.flow), owner.observers)
@@ -298,7 +298,7 @@ class Run:
             failure = unexpected(error, f"sending a request to '{step.model_name}'")
             child.refuse(failure)
             if tries is not None:
-                tries.left = 0  # the model would refuse another try too
+                tries.left = 0  # the model would refuse a retry too
             self.answered(index, failure, True)
 
     def _release(self, step: EnsembleStep) -> None:
@@ -309,7 +309,7 @@ class Run:
                 del self._tensors[name]
 
     def _took_too_long(self, index: int, child: InFlightRequest) -> None:
-        """Fail a try that has taken too long; its late answer is dropped."""
+        """Fail a try at its timeout. Its late answer is dropped."""
         if self._running.get(index) is not child or _has_begun(child):
             return
         del self._running[index]
@@ -321,7 +321,7 @@ class Run:
             self._owner.broke(error)
 
     def _try_again(self, index: int, step: EnsembleStep, child: InFlightRequest) -> bool:
-        """Begin another try of a failed step; return False if no try is left."""
+        """Retry a failed step. Return False if no try is left."""
         tries = self._tries[index]
         if self._owner.ended or not tries.left or _has_begun(child):
             return False
@@ -421,7 +421,7 @@ def _has_begun(child: InFlightRequest) -> bool:
 
 
 def _position_after(position: SequencePosition, parameters: Mapping[str, ParameterValue]) -> SequencePosition:
-    """Return the sequence position of a step's response with these parameters; INVALID_ARG if a parameter is of the wrong
+    """Return the sequence position of a step's response with these parameters. Raises INVALID_ARG if a parameter has the wrong
     type."""
     if parameters.keys().isdisjoint(("sequence_id", "sequence_start", "sequence_end")):
         return position

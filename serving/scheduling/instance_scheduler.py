@@ -1,9 +1,9 @@
 """The common part of schedulers with instances: idle instances, dispatch, removal of instances, ordered delivery.
 
-A batch's life begins in `_run_on` and ends in `batch_done`, and nowhere else. If an exception occurs between them, the requests
-are answered and the instance becomes free again. An instance may execute a batch inside `_run_on`, before `execute` returns.
-Therefore `submit` never dispatches: a frontend gets no answer before its `submit` returns. Timers of a scheduler are started
-with `_later`, which handles exceptions in the same way.
+A batch begins in `_run_on` and ends in `batch_done`. If an exception occurs between them, the requests are answered and the
+instance becomes free again. An instance may execute a batch inside `_run_on`, before `execute` returns. Therefore `submit`
+never dispatches: no frontend gets an answer before its `submit` returns. A scheduler starts timers with `_later`, which also
+handles exceptions.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from serving.scheduling.base import Reject, Scheduler
 
 OnBatchDone = Callable[[Batch], None]
 
-TURN_NS = 1_000_000  # executions on the loop's thread may last this long before other callbacks of the loop run
+TURN_NS = 1_000_000  # how long executions on the loop's thread may take before other callbacks of the loop run
 
 
 class InstanceScheduler(Scheduler):
@@ -52,8 +52,7 @@ class InstanceScheduler(Scheduler):
 
     @abstractmethod
     def _choose(self, instance: Instance) -> list[InFlightRequest]:
-        """Return the requests that this instance should run next, without removing them from the queue; none if waiting for
-        more is better."""
+        """Return the requests that this instance should run next, which stay queued. Return none if it should wait for more."""
 
     @abstractmethod
     def _take(self, instance: Instance, chosen: list[InFlightRequest]) -> Batch:
@@ -61,7 +60,7 @@ class InstanceScheduler(Scheduler):
 
     @abstractmethod
     def _drop(self, request: InFlightRequest) -> Iterable[InFlightRequest]:
-        """Forget a request that waits or was just taken; return it, and the requests that cannot run without it."""
+        """Remove a request that waits or was just taken. Return it, and the requests that cannot run without it."""
 
     def add_instance(self, instance: Instance) -> None:
         """Give the scheduler a started instance."""
@@ -91,7 +90,7 @@ class InstanceScheduler(Scheduler):
             self._loop.call_soon(self._dispatch)
 
     def _wake_in(self, nanoseconds: int) -> None:
-        """Dispatch after this time, or earlier."""
+        """Dispatch after at most this time."""
         timer = self._timer
         if timer is not None:
             if timer.due_ns <= time.monotonic_ns() + nanoseconds:
@@ -114,7 +113,7 @@ class InstanceScheduler(Scheduler):
             self._fail(self.waiting(), error)
 
     def _capacity(self, instance: Instance) -> int:
-        """Return how many batches an instance may have: one with a rate limiter, because that batch has the resources."""
+        """Return how many batches an instance may have: one with a rate limiter, because that batch has its resources."""
         return instance.slots if self._works_ahead and self._limiter is None else 1
 
     def _dispatch(self) -> None:
@@ -136,7 +135,7 @@ class InstanceScheduler(Scheduler):
         self._dispatching = False
 
     def _run_on(self, instance: Instance) -> bool:
-        """Give a free instance its next batch; return whether it took one."""
+        """Give a free instance its next batch. Return whether it took one."""
         chosen: list[InFlightRequest] = []
         batch: Batch | None = None
         limiter = self._limiter
@@ -189,7 +188,7 @@ class InstanceScheduler(Scheduler):
                 self._reject(dropped, failure)
 
     def _may_take(self, instance: Instance) -> bool:
-        """Return whether one of several instances may run a batch: not if it is unavailable and another one is available."""
+        """Return whether an instance may run a batch. An unavailable one may not if another one is available."""
         return instance.available() or not any(one.available() for one in self._instances)
 
     def batch_done(self, instance: Instance, batch: Batch) -> None:
@@ -206,7 +205,7 @@ class InstanceScheduler(Scheduler):
         elif instance not in open_:
             if instance.bound < self._capacity(instance):
                 open_.append(instance)
-        elif instance.bound >= self._capacity(instance):  # its number of slots has fallen, because it became slower
+        elif instance.bound >= self._capacity(instance):  # it has fewer slots than before, because it became slower
             open_.remove(instance)
         elif not instance.bound and len(open_) > 1:  # move it before the busy ones
             open_.remove(instance)
@@ -214,7 +213,7 @@ class InstanceScheduler(Scheduler):
         if self._dispatching:
             self._turn_ns += batch.ended_ns - batch.started_ns
         else:
-            self._dispatch()  # dispatch before the answers are written, so that the instance need not wait for that
+            self._dispatch()  # before the answers are written, so that the instance need not wait for them
         if self._ordered:
             self._deliver_in_order(batch)
         else:

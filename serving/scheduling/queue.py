@@ -39,7 +39,7 @@ class RequestQueue:
     """The requests in the order in which they should run. Iterating over the queue removes nothing.
 
     There may be 2**64 levels, so only level 1 and levels with requests have an object. `timed_out` is called with a request
-    that left the queue because it waited too long, or with None when such a request was delayed instead.
+    that left the queue because it waited too long, or with None if the request was only delayed.
 
     count: the number of requests. changes: grows with every change, except when a request is appended after all others.
     """
@@ -67,7 +67,7 @@ class RequestQueue:
             yield from level.delayed
 
     def configure(self, batching: ModelDynamicBatching) -> None:
-        """Take new policies. Requests of a removed level move to the last level; their timeouts stay."""
+        """Apply new policies. Requests of a removed level move to the last level. Their timeouts stay."""
         waiting = [(level.number, request) for level in self._levels for request in (*level.fresh, *level.delayed)]
         self._policies = dict(batching.priority_queue_policy) if batching.priority_levels else {}
         self._default_policy = batching.default_queue_policy
@@ -85,7 +85,7 @@ class RequestQueue:
                 self._level_of[request] = level
 
     def append(self, request: InFlightRequest) -> None:
-        """Queue a request; raise UNAVAILABLE when its level is full."""
+        """Queue a request. Raises UNAVAILABLE if its level is full."""
         level = self._level_for(request) if self._several else self._levels[0]
         if level.max_size and len(level) >= level.max_size:
             raise unavailable(f"Exceeds maximum queue size of {level.max_size}")
@@ -119,7 +119,7 @@ class RequestQueue:
         self.changes += 1
 
     def remove(self, request: InFlightRequest) -> bool:
-        """Remove a request, to run it or because its client left; return False if it is not queued."""
+        """Remove a request, to run it or because its client left. Return False if it is not queued."""
         level = self._level_of.pop(request, None) if self._several else self._levels[0]
         if level is None or request.started or not (_removed(level.fresh, request) or _removed(level.delayed, request)):
             return False
@@ -153,7 +153,7 @@ class RequestQueue:
             self._timed_out(request)
 
     def _level_for(self, request: InFlightRequest) -> _Level:
-        """Return the level of a request's priority; as in Triton, the default level if that priority does not exist."""
+        """Return the level of a request's priority or, as in Triton, the default level if that priority does not exist."""
         priority = request.asked.priority
         return self._level(priority if 1 <= priority <= self._last else self._default)
 

@@ -36,7 +36,7 @@ DEFAULT_IDLE_S = 1.0
 
 
 class _Sequence:
-    """One sequence, from START until END has run or until it was idle too long."""
+    """One sequence, from START until END has run or the sequence was idle too long."""
 
     __slots__ = ("begun_ns", "id", "last", "requests", "running", "slot", "state", "timer")
 
@@ -66,7 +66,7 @@ class _Slot:
 
 
 class SequenceBatchScheduler(InstanceScheduler):
-    """Binds each sequence to a slot of an instance; see the module's docstring."""
+    """Binds each sequence to a slot of an instance."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class SequenceBatchScheduler(InstanceScheduler):
         on_done: OnBatchDone,
     ) -> None:
         super().__init__(loop, limiter, reject, on_done)
-        self._works_ahead = False  # a request needs the state that the previous request of its sequence leaves
+        self._works_ahead = False  # a request needs the state after the previous request of its sequence
         self._controls = SequenceControls(config, model_dir)
-        self._slots: dict[Instance, list[_Slot]] = {}  # slots are made when they are needed, because there may be 2**31
+        self._slots: dict[Instance, list[_Slot]] = {}  # slots are created on demand, because there may be 2**31
         self._vacating: dict[Instance, asyncio.Future[None]] = {}  # instances that take no new sequences
         self._sequences: dict[int | str, _Sequence] = {}  # the sequences that may take further requests
         self._of: dict[InFlightRequest, _Sequence] = {}  # the sequences of waiting and running requests
@@ -208,7 +208,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         return self._left
 
     def _close(self, sequence: _Sequence) -> None:
-        """Close a sequence: it takes no further requests."""
+        """Accept no further requests for a sequence."""
         if self._sequences.get(sequence.id) is sequence:
             del self._sequences[sequence.id]
         if self._left is not None and not self._sequences and not self._left.done():
@@ -237,7 +237,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         return True
 
     def _free_slot(self, instance: Instance, slots: list[_Slot]) -> _Slot | None:
-        """Return the lowest free slot of an instance, or make a slot, or None if all slots are taken."""
+        """Return the lowest free slot of an instance, which may be a new one, or None if all slots are taken."""
         found = next((slot for slot in slots if slot.sequence is None), None)
         if found is None and len(slots) < self._slot_count:
             found = _Slot(instance, len(slots))
@@ -342,7 +342,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         request.batch_key = _KeyByState(own, self._controls.state_shapes(_state_of(request, sequence)))
 
     def _rows(self, instance: Instance, chosen: list[InFlightRequest]) -> Iterator[InFlightRequest]:
-        """Yield a request for each slot up to the last chosen one: the chosen request of the slot, or a stand-in."""
+        """Yield one request for each slot up to the last chosen one: the slot's chosen request, or a stand-in."""
         left = set(chosen)
         for slot in self._slots[instance]:
             request = slot.sequence.requests[0] if slot.sequence and slot.sequence.requests else None
@@ -355,7 +355,7 @@ class SequenceBatchScheduler(InstanceScheduler):
                 return
 
     def _stand_in(self, pattern: InFlightRequest) -> InFlightRequest:
-        """Return a request of zeros in the shapes of a real one, with READY false; its answer is dropped."""
+        """Return a request with inputs of zeros, in the shapes of `pattern`, and READY false. Its answer is dropped."""
         inputs = {name: _zeros_like(array) for name, array in pattern.inputs.items()}
         stand_in = InFlightRequest.unanswered(InferenceRequest(pattern.asked.model_name, inputs))
         stand_in.respond(None)  # mark it as finished, so that its answer is dropped

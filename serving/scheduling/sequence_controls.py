@@ -30,7 +30,7 @@ START, READY, END, CORRID = (
 class _Flag(NamedTuple):
     name: str
     kind: int
-    values: tuple[Tensor, Tensor]  # the tensor for false and the one for true
+    values: tuple[Tensor, Tensor]  # the tensors for false and for true
 
 
 class _State(NamedTuple):
@@ -74,11 +74,11 @@ class SequenceControls:
                 )
 
     def new_id(self, number: int) -> int | str:
-        """Return a correlation ID of the kind that the CORRID input takes."""
+        """Return a correlation ID of the type that the CORRID input takes."""
         return str(number) if any(row.name == "BYTES" for _, row in self._ids) else number
 
     def prepare(self, request: InFlightRequest, state: dict[str, Tensor], ready: bool) -> None:
-        """Put the controls and the sequence's state into the inputs, and request the output states too."""
+        """Add the controls and the sequence's state to the inputs, and the output states to the requested outputs."""
         inputs = dict(request.inputs)
         for name, kind, values in self._flags:
             true = {START: request.sequence.start, END: request.sequence.end, READY: ready}[kind]
@@ -99,7 +99,7 @@ class SequenceControls:
         return tuple(state.get(one.input_name, one.initial).shape[1:] for one in self._states)
 
     def keep_state(self, outputs: dict[str, Tensor], asked: tuple[str, ...], state: dict[str, Tensor]) -> None:
-        """Move the output states from a response into the sequence's state; requested ones stay in the response too."""
+        """Move the output states from a response into the sequence's state. Requested ones stay in the response too."""
         asked = asked or self._own_outputs
         for one in self._states:
             if one.output_name in outputs:
@@ -122,8 +122,8 @@ class SequenceControls:
 
 
 def _state(state: ModelSequenceBatching.State, config: ModelConfig, model_dir: Path) -> _State:
-    """Return a state with its initial value: zeros, unless a file in <model>/initial_state has the value. A variable dim is 1
-    in the initial value."""
+    """Return a state with its initial value: zeros, or the content of a file in <model>/initial_state. Variable dims are 1 in
+    the initial value."""
     row = BY_CONFIG[state.data_type]
     leading = (1,) if config.max_batch_size > 0 else ()
     given = state.initial_state[0] if state.initial_state else None
@@ -151,7 +151,7 @@ def _from_file(name: str, file: str, folder: Path, row: Datatype, shape: tuple[i
 
 
 def _texts(name: str, data: bytes, count: int) -> Tensor:
-    """Return the strings of a file in which each string follows its length in four bytes; missing strings are empty.
+    """Return the strings of a file in which four bytes before each string give its length. Missing strings are empty.
 
     A file of another format gives empty strings, as in Triton, which loads a model with any file."""
     texts: Tensor = np.full(count, b"", np.object_)
