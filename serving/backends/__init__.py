@@ -3,5 +3,5 @@
 repository/config/backends.py lists the backends.
 
 A backend imports serving.core, serving.extensions, serving.resources and the shared packages (base, channel, environments,
-child), and no class of another backend. serving.models, serving.execution and serving.inspection use the table.
+child), but no class of another backend. serving.models, serving.execution and serving.inspection use the table.
 """

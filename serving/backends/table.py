@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def kind_of(name: str) -> BackendKind:
-    """Return the declaration of a backend. INVALID_ARG with the known names if the backend is unknown."""
+    """Return the declaration of a backend. Raises INVALID_ARG, which lists the known names, if the backend is unknown."""
     try:
         return KINDS[name]
     except KeyError:
@@ -19,7 +19,7 @@ def kind_of(name: str) -> BackendKind:
 
 
 def backend_class(name: str) -> "type[Backend]":
-    """Return the class of a backend. INVALID_ARG if the backend is unknown, UNSUPPORTED if its plugin is not installed."""
+    """Return the class of a backend. Raises INVALID_ARG if it is unknown, and UNSUPPORTED if its plugin is not installed."""
     place = kind_of(name).class_path
     try:
         found: type[Backend] = imported(place)
@@ -32,7 +32,7 @@ def backend_class(name: str) -> "type[Backend]":
 
 def make_backend(spec: "ModelSpec") -> "Backend":
     """Make the backend of one model version, without loading it. Its instances run in child processes if the configuration or
-    the kind of backend wants that."""
+    the kind of backend requires it."""
     from serving.backends.child.isolation import isolate, wants_process
 
     backend = backend_class(spec.config.backend)

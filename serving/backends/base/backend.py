@@ -48,7 +48,7 @@ class ModelSpec:
     runtime: Runtime | None = None  # the server's runtime, for models that call the server; None outside a server
 
     def require_runtime(self) -> Runtime:
-        """Return the server's runtime; UNAVAILABLE if there is no server."""
+        """Return the server's runtime. Raises UNAVAILABLE if there is no server."""
         if self.runtime is None:
             raise unavailable("there is no server to ask")
         return self.runtime
@@ -56,8 +56,8 @@ class ModelSpec:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """The remarks about a model file that a person should read, except on its tensors. A file with `errors` is not served.
-    archive: what the file says about itself."""
+    """Remarks about a model file for the person who uploads it, except on its tensors. A file with `errors` is not served.
+    archive: the file's own metadata."""
 
     archive: Mapping[str, Json]
     errors: Sequence[str]
@@ -76,11 +76,11 @@ class BackendInstance(ABC):  # noqa: B024
         return []
 
     def available(self) -> bool:
-        """Return whether the instance would answer now; if not, a scheduler prefers other instances. Callable on any thread."""
+        """Return whether the instance would answer now. If not, a scheduler prefers other instances. Callable on any thread."""
         return True
 
     def unready_reason(self) -> str:
-        """Return why the instance cannot answer now, in words that follow its name; "" if it can. Callable on any thread."""
+        """Return why the instance cannot answer now, as a clause after its name; "" if it can. Callable on any thread."""
         return ""
 
     def down_s(self) -> float:
@@ -88,7 +88,7 @@ class BackendInstance(ABC):  # noqa: B024
         return 0.0
 
     def readiness(self) -> "Future[bool] | None":
-        """Ask the model itself whether it is ready, or return None if it has no method for that. Callable on any thread."""
+        """Ask the model itself whether it is ready. Return None if it has no method for that. Callable on any thread."""
         return None
 
     def close(self) -> None:  # noqa: B027
@@ -99,13 +99,13 @@ class BlockingInstance(BackendInstance):
     """Executes batches one at a time on the caller's thread, which is the instance's own thread unless `any_thread` is true.
 
     any_thread: the instance may execute on any thread of the server, one batch at a time. Such an instance never waits for a
-    device or a process, and runs no code of users. While its executions are short, they run on the event loop's own thread.
+    device or a process, and runs no user code. While its executions are short, they run on the event loop's own thread.
     """
 
     any_thread = False
 
     def enter_loop(self) -> None:
-        """Prepare the loop's thread, on which it is called, for short executions of an instance with `any_thread`."""
+        """Prepare the loop's thread, on which this is called, for short executions of an instance with `any_thread`."""
 
     @abstractmethod
     def execute(self, batch: Batch) -> None:
@@ -117,7 +117,7 @@ class BlockingInstance(BackendInstance):
 
 
 class AsyncInstance(BackendInstance):
-    """Executes elsewhere, for example in a process of its own. The event loop goes on meanwhile, and no thread waits.
+    """Executes outside of the server's threads, for example in a child process.
 
     slots: the number of batches that the instance may have, so that the next batch is ready when one ends.
     """
@@ -126,16 +126,17 @@ class AsyncInstance(BackendInstance):
 
     @abstractmethod
     def begin(self, batch: Batch, done: Callable[[Batch], None]) -> None:
-        """Begin to execute a batch; called on the event loop's thread, at most `slots` times ahead of `done`.
+        """Begin to execute a batch. Called on the event loop's thread, while fewer than `slots` batches are not done.
 
         `begin` must not block. The instance must call `done(batch)` once, on the loop's thread and after `begin` has returned,
         with `batch.responses` filled (see Batch) or after `batch.fail`. If `begin` raises, the batch fails, and `done` must not
-        be called. `batch.started_ns` is set. If the batch waits for the previous one, the instance sets that time later.
+        be called. `batch.started_ns` is set. If the batch waits for the previous one, the instance sets that time again later.
         """
 
 
 class ArrayInstance(BlockingInstance):
-    """Maps arrays to arrays: subclasses implement `run`, and this class gathers inputs, splits outputs and takes the times."""
+    """Maps input arrays to output arrays. Subclasses implement `run`. This class gathers inputs, splits outputs and takes
+    times."""
 
     def __init__(self, spec: ModelSpec, device: Device) -> None:
         super().__init__(device)
@@ -148,7 +149,7 @@ class ArrayInstance(BlockingInstance):
 
     @abstractmethod
     def run(self, inputs: dict[str, Tensor], outputs: list[str]) -> Outputs:
-        """Return the outputs of these names, of shape [batch, ...], for inputs of shape [batch, ...].
+        """Return the outputs with these names, of shape [batch, ...], for inputs of shape [batch, ...].
 
         The shapes have no batch dimension if max_batch_size is 0.
         """
@@ -180,8 +181,8 @@ class Backend(ABC):
     @abstractmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
         """Fill the missing fields of `config` from the model file, which `default_model_filename` names: inputs, outputs, and
-        max_batch_size if inputs are missing too. INVALID_ARG if a given field contradicts the file. The server and
-        serving.inspect call this."""
+        max_batch_size if inputs are missing too. Raises INVALID_ARG if a given field contradicts the file. Called by the server
+        and by serving.inspect."""
 
     @classmethod
     def file_signature(cls, model_file: Path) -> Signature | None:
@@ -197,7 +198,7 @@ class Backend(ABC):
 
     @classmethod
     def complete_here(cls, config: ModelConfig, model_file: Path) -> None:
-        """Complete a configuration in a child process. Kinds with `own_process` use it in `complete_config`."""
+        """Complete a configuration inside a child process. Backends with `own_process` use it in `complete_config`."""
         cls.complete_config(config, model_file.parent)
 
     def load(self) -> None:  # noqa: B027
@@ -212,5 +213,5 @@ class Backend(ABC):
 
     @classmethod
     def gpu_available(cls) -> tuple[bool, str]:
-        """Return whether this backend can use a GPU on this machine, and if not, a clause with the reason."""
+        """Return whether this backend can use a GPU on this machine and, if not, a clause with the reason."""
         return False, "this backend runs on the CPU"

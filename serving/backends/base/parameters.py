@@ -38,7 +38,7 @@ class Parameters:
         return value
 
     def boolean(self, key: str, default: bool) -> bool:
-        """Return true for true, 1 and on, and false for false, 0 and off, in any case of letters."""
+        """Return True for "true", "1" and "on", and False for "false", "0" and "off", in upper or lower case."""
         text = self.values.get(key)
         if text is None:
             return default
@@ -61,7 +61,7 @@ class Parameters:
         return invalid(f"{self.noun} '{key}' must be {expected}, but is '{self.values[key]}'")
 
     def warn_of_unknown(self, known: set[str], prefixes: tuple[str, ...] = ()) -> None:
-        """Warn of unknown keys. As in Triton, these are no errors, because clients may use them, but many are misspelt."""
+        """Warn of unknown keys. As in Triton, they are no errors, because clients may use them."""
         for key in sorted(self.values.keys() - known):
             if not key.startswith(("slipway.", *prefixes)):
                 log.warning("%s '%s' means nothing to this backend and is ignored", self.noun, key)

@@ -7,7 +7,7 @@ from serving.core.errors import invalid
 
 
 def complete_config(config: ModelConfig, signature: Signature) -> None:
-    """Fill the missing fields of `config`. INVALID_ARG if a given field contradicts the file."""
+    """Fill the missing fields of `config`. Raises INVALID_ARG if a given field contradicts the file."""
     problems = complete(config, signature)
     if problems:
         raise invalid(problems[0].message)

@@ -72,7 +72,7 @@ def received_descriptors(ancillary: Sequence[tuple[int, int, bytes]]) -> list[in
 class Channel:
     """One end of a connection.
 
-    pidfd: at the server's end, the child's pidfd, which shows the child's death even if a grandchild holds the socket.
+    pidfd: at the server's end, the child's pidfd, which shows that the child has ended even if a grandchild holds the socket.
     """
 
     def __init__(self, end: socket.socket, pidfd: int = -1) -> None:
@@ -86,7 +86,7 @@ class Channel:
             self._poll.register(pidfd, select.POLLIN)
 
     def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
-        """Send a message with file descriptors, which the caller still owns. Closed if the other side has ended."""
+        """Send a message with file descriptors, which the caller still owns. Raises Closed if the other side has ended."""
         body = dumps(message)
         frame = _HEADER.pack(len(body), len(descriptors)) + body
         try:

@@ -26,7 +26,7 @@ Received = dict[str, object]
 """A received message: an object whose fields are not checked yet."""
 
 TensorRow = tuple[str, str, Sequence[int], int, int]
-"""Where a tensor lies in a segment: name, datatype of the V2 protocol, shape, offset and length in bytes."""
+"""A tensor's place in a segment: name, datatype of the V2 protocol, shape, offset and length in bytes."""
 
 ParameterValue = str | int | float | bool
 ErrorPair = tuple[str, str]
@@ -37,7 +37,7 @@ HandlerError = tuple[str, str, int, str]
 
 # -- loading -----------------------------------------------------------------------------------------------------------
 class Initialize(TypedDict):
-    """Load the model. `stub` is the class that runs it, a serving.child_program.stub.Stub, as "module:class"."""
+    """Load the model. `stub` names the subclass of serving.child_program.stub.Stub that runs it, as "module:class"."""
 
     op: Literal["initialize"]
     stub: str
@@ -46,7 +46,7 @@ class Initialize(TypedDict):
 
 
 class InitializePython(Initialize):
-    """`args` is the argument of TritonPythonModel.initialize: texts, with Triton's names as keys."""
+    """`args` is the argument of TritonPythonModel.initialize: strings, with Triton's names as keys."""
 
     decoupled: bool
     outputs: list[str]
@@ -64,7 +64,7 @@ class InitializeBackend(Initialize):
 
 
 class Ready(TypedDict):
-    """The model is loaded. `has_is_ready`: it has the method is_ready, so the server should call it."""
+    """The model is loaded. `has_is_ready`: the model has the method is_ready, so the server should call it."""
 
     op: Literal["ready"]
     has_is_ready: bool
@@ -76,12 +76,12 @@ class Failed(TypedDict):
     op: Literal["failed"]
     message: str
     code: str
-    status: NotRequired[int]  # the HTTP status; the model's code chose status and reason
+    status: NotRequired[int]  # the HTTP status that the model's code chose
     reason: NotRequired[str]
 
 
 class CompleteConfig(TypedDict):
-    """Complete a configuration, which is JSON for a Python model, or else a serialized ModelConfig in base64."""
+    """Complete a configuration: JSON for a Python model, or else a serialized ModelConfig in base64."""
 
     op: Literal["complete_config"]
     stub: str
@@ -101,7 +101,7 @@ class Completed(TypedDict):
 class RequestDetails(TypedDict, total=False):
     """The rarer fields of a request. A missing field has the default of serving.core.request.InferenceRequest.
 
-    shared: the index of the request's parameters in the batch's list; the child copies these to `parameters` for stubs.
+    shared: the index of the request's parameters in the batch's SharedParameters. The child copies them to `parameters`.
     """
 
     requested: Sequence[str]
@@ -119,14 +119,14 @@ RequestMessage = tuple[str, int, Sequence[TensorRow], RequestDetails | None]
 """One request of a batch: id, batch size, inputs, details."""
 
 SharedParameters = Sequence[Mapping[str, ParameterValue]]
-"""The parameters of a batch's requests, each once, because several requests may share them (clients repeat their headers)."""
+"""The different parameters of a batch's requests. Several requests may share them, because clients repeat their headers."""
 
 Execute = tuple[int, int, Sequence[RequestMessage], SharedParameters, Sequence[int], Sequence[int]]
 """Execute a batch: segment, key, requests, parameters, freed, dropped.
 
-segment: that of the inputs; its descriptor comes with the first message that names it. key: the server's number for the first
-request; the others have the next numbers. freed: segments of the child that it may write again. dropped: segments of the server
-that the child should forget.
+segment: the segment of the inputs. Its descriptor is sent with the first message that names it. key: the server's number for
+the first request. The other requests have the next numbers. freed: segments of the child that it may write again. dropped:
+segments of the server that the child should forget.
 """
 
 
@@ -136,15 +136,15 @@ class ResponseBody(TypedDict, total=False):
     outputs: list[TensorRow]
     parameters: dict[str, ParameterValue]
     error: ErrorPair | HandlerError
-    again: bool  # the request is to be executed again (TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+    again: bool  # execute the request again (TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
     later: bool  # a response sender will answer the request, over the link
 
 
 Result = tuple[int, Sequence[ResponseBody], Sequence[int]]
 """A batch is executed: segment, responses, dropped.
 
-segment: that of the outputs, with its descriptor the first time; 0 without tensors. responses: one for each request, in order;
-none from a decoupled model. dropped: segments of the child that the server should forget.
+segment: the segment of the outputs, or 0 without tensors. Its descriptor is sent the first time. responses: one for each
+request, in order; none from a decoupled model. dropped: segments of the child that the server should forget.
 """
 
 
@@ -179,10 +179,10 @@ class Cancelled(TypedDict):
 
 
 class Infer(TypedDict):
-    """Infer with another model. Each response of that model is an answer. Keys are the keys of the model's own requests.
+    """Infer with another model. Each response of that model is an answer. A key identifies a request of the model itself.
 
-    made_for: the requests that the inference is made for, or None on a thread that the model started. trace: the request whose
-    trace the inference belongs to; 0 for none.
+    made_for: the keys of the requests that need the inference, or None on a thread that the model started. trace: the key of
+    the request whose trace the inference belongs to, or 0.
     """
 
     op: Literal["infer"]
@@ -303,7 +303,7 @@ class Answer(AnswerBody):
 
 
 class IsReady(TypedDict):
-    """Ask the model whether it is ready. The child answers with the same kind of message, which has `value` or `error`."""
+    """Ask the model whether it is ready. The child answers with an IsReady that has `value` or `error`."""
 
     op: Literal["is_ready"]
     id: int
@@ -312,7 +312,7 @@ class IsReady(TypedDict):
 
 
 class Taken(TypedDict):
-    """The client has taken `size` bytes of a request's responses. 0: the sender no longer needs to wait."""
+    """The client has taken `size` bytes of a request's responses. A size of 0 means that the sender need not wait any more."""
 
     op: Literal["taken"]
     key: int

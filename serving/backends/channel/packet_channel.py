@@ -3,7 +3,7 @@
 A message that is too long for a packet is passed in a memory file. Descriptors, including the memory file's, come in a second
 packet, which the first one announces. So a usual message takes one `send` and one `recv`, without control data.
 
-The errors are the ones of serving.backends.channel.channel. Each packet of the other side is checked before it is used.
+It raises the errors of serving.backends.channel.channel. Each packet of the other side is checked before it is used.
 """
 
 import array
@@ -26,7 +26,7 @@ from serving.backends.channel.channel import (
 )
 from serving.backends.channel.shared_memory import map_sealed, memory_file
 
-PACKET_BYTES = 32 << 10  # for comparison: 16 requests with different headers take 10 KiB
+PACKET_BYTES = 32 << 10  # 16 requests with different headers take only 10 KiB
 _ANNOUNCED = b"+"  # a packet with descriptors follows
 _IN_FILE = b"*"  # replaces the text, which is in the file of the first descriptor
 _RIGHTS = int(socket.SCM_RIGHTS)
@@ -49,7 +49,7 @@ class PacketChannel:
     def send(self, message: object, descriptors: Sequence[int] = ()) -> None:
         """Send a message with file descriptors, which the caller still owns.
 
-        Closed if the other side has ended, ProtocolError if the other side has too many unread messages.
+        Raises Closed if the other side has ended, and ProtocolError if it has too many unread messages.
         """
         packet = dumps(message)
         try:

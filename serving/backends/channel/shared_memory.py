@@ -52,13 +52,13 @@ class Segment:
         return self.size <= KEEP_BYTES
 
     def fill(self, writer: TensorWriter) -> None:
-        """Write tensors. Also unmap a segment that is used once, because unmapping is slow too and belongs on this thread."""
+        """Write tensors. Unmap a segment that is used once, because unmapping is slow and should happen on this thread too."""
         writer.write(self.memory)
         if not self.kept:
             self.memory.close()
 
     def close(self) -> None:
-        """Release this side's mapping and descriptor; the memory is freed with its last view."""
+        """Release this side's mapping and descriptor. The memory is freed with its last view."""
         with contextlib.suppress(BufferError):  # there are views of the memory
             self.memory.close()
         os.close(self.descriptor)
@@ -144,7 +144,7 @@ class SharedMemoryMap:
     def open(self, identifier: int, descriptor: int) -> mmap.mmap:
         """Map a received segment. The caller closes the descriptor.
 
-        Raises ProtocolError if the segment is no sealed memory file, or if too many segments are mapped.
+        Raises ProtocolError if the segment is not a sealed memory file, or if too many segments are mapped.
         """
         memory = map_sealed(descriptor, self._access)
         if len(memory) <= KEEP_BYTES:
@@ -154,7 +154,7 @@ class SharedMemoryMap:
         return memory
 
     def get(self, identifier: int) -> mmap.mmap:
-        """Return a segment that was received before; ProtocolError if no segment has this id."""
+        """Return a segment that was received before. Raises ProtocolError if no segment has this id."""
         try:
             return self._maps[identifier]
         except (KeyError, TypeError):
@@ -169,7 +169,7 @@ class SharedMemoryMap:
 
 
 def map_sealed(descriptor: int, access: int) -> mmap.mmap:
-    """Map the memory of a received descriptor; ProtocolError if it is no sealed memory file."""
+    """Map the memory of a received descriptor. Raises ProtocolError if it is not a sealed memory file."""
     try:
         if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK == 0:
             raise ProtocolError("a segment is not sealed against shrinking")
@@ -192,7 +192,7 @@ def send_tensors(channel: Channel, message: Message, writer: TensorWriter | None
 
 
 def _rounded(size: int) -> int:
-    """Round a size up: to a power of two up to 1 MiB, and to whole MiB above."""
+    """Round a size up to a power of two if it is at most 1 MiB, or else to whole MiB."""
     if size <= 1 << 20:
         return max(MIN_BYTES, 1 << max(size - 1, 1).bit_length())
     return -(-size // (1 << 20)) << 20

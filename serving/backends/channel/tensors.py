@@ -1,7 +1,8 @@
 """The layout of tensors in a segment of shared memory, and the V2 protocol's datatypes for numpy.
 
 A `TensorRow` (see messages.py) describes the place of one tensor. BYTES tensors have the protocol's binary form: the elements
-in row-major order, each after its length as a little-endian uint32 (Open Inference Protocol, binary tensor data extension).
+in row-major order, each preceded by its length as a little-endian uint32 (Open Inference Protocol, binary tensor data
+extension).
 """
 
 import mmap
@@ -22,7 +23,7 @@ try:
     from ml_dtypes import bfloat16
 
     BFLOAT16: DType | None = np.dtype(bfloat16)
-except ImportError:  # a model's own Python may lack ml_dtypes; BF16 then needs DLPack, as in Triton
+except ImportError:  # a model's own Python may lack ml_dtypes; as in Triton, BF16 then needs DLPack
     BFLOAT16 = None
 
 ALIGNMENT = 64
@@ -64,8 +65,8 @@ if BFLOAT16 is not None:
 
 
 def type_of(array: Array) -> Datatype:
-    """Return the datatype of an array: BYTES for strings of any numpy kind. TypeError if the protocol has no datatype for its
-    dtype."""
+    """Return the datatype of an array: BYTES for strings of any numpy kind. Raises TypeError for a dtype without a datatype
+    in the protocol."""
     row = BY_DTYPE.get(array.dtype)
     if row is not None:
         return row
@@ -94,7 +95,7 @@ def serialize(array: Array) -> bytes:
 
 
 def deserialize(data: bytes, shape: list[int]) -> Array:
-    """Return the BYTES tensor in `data` as an object array of bytes. ValueError if the data does not fill the shape."""
+    """Return the BYTES tensor in `data` as an object array of bytes. Raises ValueError if the data does not fill the shape."""
     count = int(np.prod(shape, dtype=np.int64))
     result = np.empty(count, np.object_)
     offset = 0
@@ -117,7 +118,7 @@ class TensorWriter:
         self._pending: list[tuple[int, int, Array | bytes | bytearray]] = []
 
     def add(self, name: str, kind: str, array: Array, align: bool = True) -> TensorRow:
-        """Give an array the next place. align: if False, place the array directly after the previous one."""
+        """Reserve the next place for an array. align: if False, directly after the previous array."""
         data: Array | bytes = array
         length = array.nbytes
         if kind == "BYTES":
@@ -130,7 +131,8 @@ class TensorWriter:
         return name, kind, array.shape, offset, length
 
     def add_strings(self, name: str, values: Sequence[bytes]) -> TensorRow:
-        """Give a BYTES tensor of shape [number of values, 1] the next place. Large values are not copied before `write`."""
+        """Reserve the next place for a BYTES tensor of shape [number of values, 1]. Large values are not copied before
+        `write`."""
         start = align_up(self.size) if self.size else 0
         offset = start
         for value in values:

@@ -1,4 +1,4 @@
-"""The server's part for child processes that run models: Python models, or any backend with `slipway.isolation: process`.
+"""The server's side of child processes that run models: Python models, or any backend with `slipway.isolation: process`.
 `supervisor` restarts the process, `instance` sends it batches, `results` reads its answers, `calls` serves its link.
 
 It imports serving.core, serving.resources, serving.backends.base, serving.backends.channel and serving.backends.environments.

@@ -2,12 +2,12 @@
 
     OpenRequests        responses of decoupled models, and responses after their batch
     RequestExecutor     inferences on other models
-    ChildModelControl   loads, unloads and checks of other models
+    ChildModelControl   requests to load, unload and check other models
     ChildMetrics        custom metrics
     ChildReadiness      answers to the server's question whether the model is ready
 
-One thread reads. Another thread, which starts when it is first needed, writes, so that no child can block the event loop. Every
-message is checked: a child that sends a malformed message is killed.
+One thread reads. Another thread, which starts when it is first needed, writes. So no child can block the event loop. Every
+message is checked. A child that sends a malformed message is killed.
 """
 
 import mmap
@@ -35,7 +35,7 @@ MAX_UNREAD = 10_000  # the most messages that wait for a child that does not rea
 
 
 class ChildCalls:
-    """Serves the link of one child. Its threads end with the child; `join` waits for the threads."""
+    """Serves the link of one child. Its threads end with the child. `join` waits for the threads."""
 
     def __init__(self, child: ChildProcess, spec: ModelSpec) -> None:
         self._child = child
@@ -164,7 +164,7 @@ class Outbox:
                 if isinstance(item, _Reply):
                     message, writer = item.encode()
                     send_tensors(self._link, message, writer)
-                    del message, writer  # frees the tensors before the next answer comes
+                    del message, writer  # frees the tensors while the thread waits for the next answer
                 else:
                     self._link.send(item)
             except ChannelError:

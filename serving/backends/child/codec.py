@@ -46,14 +46,14 @@ Answer = InferenceResponse | ServingError | AnswerBody | None
 """The answer to a child's question; None for the end of a stream without a response."""
 
 ReceivedRow = Sequence[Any]
-"""A received TensorRow, which is not checked yet; it is a list, as JSON has no tuples."""
+"""A received TensorRow that is not checked yet. It is a list, because JSON has no tuples."""
 
 Shared = dict[int, tuple[int, Mapping[str, ParameterValue]]]
-"""The parameters of a batch's requests by their identity, because several requests may share them: index and value."""
+"""The parameters of a batch's requests: id of the mapping -> (index, mapping). Several requests may share a mapping."""
 
 Handler = Callable[[Any, Memory], AnswerBody | None]
-"""Handles a child's message of one `op`, with the memory of its tensors. It returns the answer; None if there is none, or if it
-comes later."""
+"""Handles a child's message of one `op`, with the memory of its tensors. Returns the answer, or None if there is no answer
+or it follows later."""
 
 
 # -- to the child ------------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ class RequestEncoder:
         self._window = window
 
     def encode(self, requests: Sequence[InFlightRequest]) -> Encoded:
-        """Return the encoded batch. Tensors of one input are next to each other, in the order of the requests."""
+        """Return the encoded batch. Tensors of one input are adjacent, in the order of the requests."""
         writer = TensorWriter()
         shared: Shared = {}
         described: Sequence[RequestMessage]
@@ -194,7 +194,7 @@ def decode_tensors(rows: Sequence[ReceivedRow], memory: Memory) -> dict[str, Ten
 
 
 def used_bytes(rows: Iterable[ReceivedRow], memory: Memory) -> int:
-    """Return the offset at which the last tensor ends; ProtocolError if the offset is outside the segment."""
+    """Return the offset at which the last tensor ends. Raises ProtocolError if the offset is outside the segment."""
     used = 0
     for row in rows:
         end = row[3] + row[4]
@@ -206,7 +206,7 @@ def used_bytes(rows: Iterable[ReceivedRow], memory: Memory) -> int:
 
 
 def decode_tensor(row: ReceivedRow, memory: SharedMemory) -> Array:
-    """Return the array that a row describes; ProtocolError if the array is outside the memory, or has the wrong size."""
+    """Return the array that a row describes. Raises ProtocolError if it is outside the memory, or has the wrong size."""
     name, kind, shape, offset, length = row
     if len(shape) > _MAX_DIMS:
         raise ProtocolError(f"output '{name}' is badly described")
@@ -232,8 +232,8 @@ def decode_tensor(row: ReceivedRow, memory: SharedMemory) -> Array:
 
 
 def decode_error(parts: Sequence[object]) -> ServingError:
-    """Return the error that the client gets for an ErrorPair or a HandlerError, which the child sends when the model raised an
-    exception or returned an error."""
+    """Return the client's error for an ErrorPair or a HandlerError. The child sends these when the model raised an exception
+    or returned an error."""
     code, text, *status_and_reason = parts
     known = Code[code] if isinstance(code, str) and code in Code.__members__ else Code.INTERNAL
     message = without_addresses(str(text)[:_MAX_TEXT])
@@ -244,14 +244,14 @@ def decode_error(parts: Sequence[object]) -> ServingError:
 
 
 def decode_failed(answer: Mapping[str, object]) -> ServingError:
-    """Return the error that the client gets for a Failed message, which the child sends when it fails to load the model or to
-    execute a whole batch."""
+    """Return the client's error for a Failed message. The child sends it when it fails to load the model or to execute a
+    batch."""
     status_and_reason = [answer[key] for key in ("status", "reason") if key in answer]
     return decode_error((answer.get("code"), answer.get("message"), *status_and_reason))
 
 
 def decode_parameters(message: Mapping[str, Any]) -> Parameters:
-    """Return the parameters of a response or request; ProtocolError if the protocol does not have the type of a value."""
+    """Return the parameters of a response or request. Raises ProtocolError if a value has a type that is not allowed."""
     found: Parameters = {}
     if "parameters" not in message:
         return found

@@ -13,10 +13,10 @@ COMPLETE_TIMEOUT_S = 120.0
 def complete_in_child(
     name: str, python: Interpreter, stub: str, model_file: Path, config: str, place: str, work: str
 ) -> Received:
-    """Start a child only for this question, and return its answer: `Completed` or `Failed`.
+    """Start a child for this question only, and return its answer: `Completed` or `Failed`.
 
-    place, work: the action, for messages ("while it read the SavedModel", "reading the SavedModel"). INTERNAL if the child
-    dies, INVALID_ARG if the action takes longer than COMPLETE_TIMEOUT_S.
+    place, work: the action, for messages ("while it read the SavedModel", "reading the SavedModel"). Raises INTERNAL if the
+    child dies, and INVALID_ARG if the action takes longer than COMPLETE_TIMEOUT_S.
     """
     child = ChildProcess(f"{name} (configuration)", python)
     message: CompleteConfig = {

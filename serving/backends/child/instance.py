@@ -27,8 +27,8 @@ from serving.core.log_context import about
 
 log = logging.getLogger(__name__)
 
-SLOTS = 4  # the most batches of the child, so that neither the child nor the loop waits for the other
-LOOP_BYTES = 1 << 20  # the most bytes that the loop copies, in about 0.1 ms
+SLOTS = 4  # the most batches that the child has, so that neither the child nor the loop waits for the other
+LOOP_BYTES = 1 << 20  # the most bytes that the loop copies, which takes about 0.1 ms
 _CLOSED_GRACE_S = 1.0  # a process that has closed its connection is killed after this time
 _LET_GO_S = 10.0  # the longest wait for the loop to detach the child
 
@@ -39,7 +39,7 @@ SentBatch = tuple[Batch, Done, int, int]
 
 
 class ChildInstance(AsyncInstance):
-    """A model instance in a child process of its own.
+    """A model instance in a separate child process.
 
     If the child ends, the batch that it executes fails, and the next child gets the other batches.
     """
@@ -53,8 +53,8 @@ class ChildInstance(AsyncInstance):
         python: Interpreter,
         bounds: Bounds | None = None,
     ) -> None:
-        """initialize: the child's first message. python: the interpreter of the child. bounds: time limits, for a backend with
-        rules of its own."""
+        """initialize: the child's first message. python: the interpreter of the child. bounds: time limits instead of the
+        configured ones."""
         super().__init__(device)
         decoupled = spec.config.model_transaction_policy.decoupled
         self.slots = 1 if decoupled else SLOTS
@@ -125,7 +125,8 @@ class ChildInstance(AsyncInstance):
         self._tell(child, batch, done, encoded, segment)
 
     async def _send_large(self, child: ModelChild, batch: Batch, done: Done, encoded: Encoded | None) -> None:
-        """Let another thread write a batch's inputs, then send the batch, to the next child if this one has ended."""
+        """Let another thread write a batch's inputs. Then send the batch, or give it to the next child if this one has
+        ended."""
         in_thread = self._runtime.in_thread
         segment: Segment | None = None
         try:
@@ -156,7 +157,7 @@ class ChildInstance(AsyncInstance):
                 child.inputs.sent(segment)
             else:
                 child.channel.send(message)
-        except Closed:  # the child has ended, which the loop will notice soon
+        except Closed:  # the child has ended, as the loop will notice soon
             child.calls.requests.failed(key)
             self._waiting.append((batch, done))
             return
@@ -173,13 +174,13 @@ class ChildInstance(AsyncInstance):
 
     # -- from the child --------------------------------------------------------------------------------------------
     def _read_all(self, child: ModelChild) -> None:
-        """Take at most SLOTS answers of the child, so that other callbacks of the loop get their turn."""
+        """Take at most SLOTS answers of the child, so that the loop can run other callbacks."""
         for _ in range(SLOTS):
             if not self._read(child) or not self._sent or self._child is not child:
                 return
 
     def _read(self, child: ModelChild) -> bool:
-        """Take the next answer, and return whether there was one."""
+        """Take the next answer. Return whether there was one."""
         try:
             answer, received = child.channel.receive()
         except BlockingIOError:
@@ -311,7 +312,7 @@ class ChildInstance(AsyncInstance):
         )
 
     def _replace(self, child: ModelChild, reason: str) -> None:
-        """Let the supervisor start another child. The batch that this child executed fails with the reason; the others wait."""
+        """Let the supervisor start another child. Fail the batch that this child executed with the reason. The others wait."""
         self._detach(child)
         executing = self._sent.popleft() if self._sent else None
         self._waiting.extendleft((batch, done) for batch, done, _, _ in reversed(self._sent))
@@ -336,7 +337,7 @@ class ChildInstance(AsyncInstance):
         self._loop.remove_reader(child.pidfd)
 
     def _let_go(self, let_go: "Future[None]") -> None:
-        """Detach the child, because the thread that closes the instance ends it."""
+        """Detach the child, because the thread that closes the instance will end it."""
         self._closed = True
         if self._child is not None:
             self._detach(self._child)

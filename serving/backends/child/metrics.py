@@ -1,4 +1,4 @@
-"""The custom metrics of one child: maps its numbers to series, and removes the series."""
+"""The custom metrics of one child: maps the child's numbers to series, and removes the series when it has ended."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class ChildMetrics:
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
         self._metrics: dict[int, tuple[str, Series]] = {}
-        self._families: Counter[str] = Counter()  # the number of the model's objects for each family
+        self._families: Counter[str] = Counter()  # how many objects the model has for each family
         self.handlers: Mapping[str, Handler] = {
             "metric_family": self._family,
             "metric": self._metric,

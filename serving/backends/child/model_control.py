@@ -1,4 +1,4 @@
-"""Loads and unloads other models, or checks that they are ready, for a model's process."""
+"""Loads, unloads or checks other models for a model's process."""
 
 import asyncio
 from base64 import b64decode

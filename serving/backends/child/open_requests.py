@@ -37,8 +37,8 @@ WINDOW = 1 << 20  # at this many unread bytes of a request's responses, the chil
 
 class ResponsePace:
     """Limits the unread responses of one decoupled request. ResponseWindow is its counterpart in the child.
-    `tell` sends the child the number of bytes that the client has taken since the last call; 0 means that the child need not
-    wait.
+
+    tell: sends the child the number of bytes that the client has taken since the last call; 0 if the child need not wait.
     """
 
     # The arguments of the child's ResponseWindow.
@@ -74,7 +74,7 @@ class ResponsePace:
 
 
 class OpenRequest:
-    """A request that the child may send responses for. `moved_s`: the time of the last response (monotonic)."""
+    """A request that the child may send responses for. moved_s: when the last response was sent (monotonic seconds)."""
 
     __slots__ = ("_pace", "moved_s", "request", "send")
 
@@ -85,13 +85,14 @@ class OpenRequest:
         self._pace: ResponsePace | None = None
 
     def overdue(self, bound_s: float) -> bool:
-        """Return whether the next response takes longer than `bound_s`, without the time in which the client reads nothing."""
+        """Return whether the next response takes longer than `bound_s`. Time in which the client reads nothing does not
+        count."""
         if self.request.finished or (self._pace is not None and self._pace.full):
             self.moved_s = time.monotonic()
         return time.monotonic() - self.moved_s > bound_s
 
     def pace(self, tell: Callable[[int], None]) -> None:
-        """Let the child wait for the client. tell: reports to the child how much the client has taken."""
+        """Make the child wait while the client does not read. tell: reports to the child how much the client has taken."""
         flow = self.request.responder.flow
         if flow is not None:
             self._pace = ResponsePace(tell)
@@ -143,7 +144,7 @@ class OpenRequests:
 
     # -- on the loop's thread --------------------------------------------------------------------------------------
     def begin(self, batch: Batch) -> int:
-        """Register a batch that the child gets. Return the key of its first request; the others have the next keys."""
+        """Register a batch that the child gets. Return the key of its first request. The others have the next keys."""
         key = self._next_key
         self._next_key += len(batch.requests)
         self._batches[key] = batch
@@ -155,7 +156,7 @@ class OpenRequests:
         return key
 
     def executed(self, key: int) -> None:
-        """End the batch of this key. The requests that will be answered later stay open."""
+        """End the batch of this key. Requests that will be answered later stay open."""
         batch = self._batches[key]
         if batch.later:
             with self._changed:  # their answers may already have arrived
@@ -195,7 +196,7 @@ class OpenRequests:
         return None if one is None else one.request
 
     def find_all(self, keys: Sequence[int] | None) -> list[InFlightRequest]:
-        """Return the open requests with these keys; all open requests for None; [] if one of them is already answered."""
+        """Return the open requests with these keys, or all open requests for None. Return [] if one is already answered."""
         if keys is None:
             executing = (
                 [] if self._decoupled else [one for batch in list(self._batches.values()) for one in batch.requests]
@@ -270,7 +271,7 @@ class OpenRequests:
             self._changed.notify_all()
 
     def _release(self, message: Release, memory: Memory) -> None:
-        """Forget a request that will be executed again, with another key, after its earlier responses were read."""
+        """Forget a request that will be executed again, with another key, now that its earlier responses are read."""
         self._forget(message["key"])
 
     def _cancelled(self, message: Cancelled, memory: Memory) -> AnswerBody:

@@ -23,7 +23,7 @@ from serving.core.errors import unsupported
 from serving.core.log_context import OUTPUT
 
 log = logging.getLogger(__name__)
-# The logger for the lines of children, or the number of lost lines, each after an instance's name.
+# The logger for the output of children: each record has the instance's name and a line, or the number of lost lines.
 output_log = logging.getLogger(OUTPUT)
 
 _MAIN = Path(__file__).parents[2] / "child_program" / "__main__.py"
@@ -43,8 +43,8 @@ class ChildProcess:
 
     The kernel kills the process when the thread that made this object ends, so that thread must live as long as the process.
 
-    inputs, outputs: the shared memory that the server and the child write. freed: segments that the child may write again; the
-    next batch carries their ids. channel: for batches. link: for all other messages. pidfd: readable when the process has
+    inputs, outputs: the shared memory that the server and the child write. freed: segments that the child may write again. The
+    next batch contains their ids. channel: for batches. link: for all other messages. pidfd: readable when the process has
     ended.
     """
 
@@ -83,12 +83,12 @@ class ChildProcess:
         return not self._end.poll(0)
 
     def listen(self, elapsed_s: float) -> float:
-        """Return the seconds since the last sign of life. elapsed_s: the time since the last call. Only one thread calls
-        this."""
+        """Return the seconds since the last sign of life. elapsed_s: the time since the last call. Call it on one thread
+        only."""
         if not self._ending.acquire(blocking=False):
             return 0.0
         try:
-            if self._killed:  # the CPU time of dying is no sign of life
+            if self._killed:  # the CPU time of ending is no sign of life
                 return self.heartbeat.silent_s
             return self.heartbeat.listen(self.pid, elapsed_s) if self.pidfd >= 0 else 0.0
         finally:
@@ -155,8 +155,8 @@ class ChildProcess:
         with self._ending:
             if self.pidfd >= 0:
                 self._end.poll(grace_s * 1000)
-                # The process is not reaped yet, so the number of its group is still valid. Killing the group ends its own
-                # children.
+                # The number of the process group is still valid, because the process is not reaped yet.
+                # Killing the group also ends the children of the process.
                 try:
                     os.killpg(self._process.pid, signal.SIGKILL)
                 except ProcessLookupError:
@@ -196,8 +196,8 @@ class ChildProcess:
                 self._ending.release()
 
     def wait_ended(self) -> str:
-        """Wait until a process that is ending has ended, and return how it ended. `end` reaps it later. Callable only on
-        threads that `_free` waits for."""
+        """Wait until a process that is ending has ended. Return how it ended. `end` reaps it later. Callable only on threads
+        that `_free` waits for."""
         end = select.poll()
         end.register(self.pidfd, select.POLLIN)
         if not end.poll(1000):
@@ -215,8 +215,8 @@ class ChildProcess:
 class Heartbeat:
     """Watches a child process for signs of life: heartbeats of a thread, or work of the whole process.
 
-    A thread of the child sends heartbeats while its model executes. But native code may hold the interpreter for minutes, and
-    then that thread cannot run. silent_s: the seconds without a sign of life at the last `listen`.
+    A thread of the child sends heartbeats while its model executes. But that thread cannot run while native code holds the
+    interpreter's lock, perhaps for minutes. silent_s: the seconds without a sign of life at the last `listen`.
     """
 
     def __init__(self) -> None:
@@ -239,9 +239,9 @@ class Heartbeat:
             return False
 
     def _has_worked(self, pid: int, elapsed_s: float) -> bool:
-        """Return whether the process has worked: its main thread runs or waits for a CPU, or the process used more than 1/20 of
-        a CPU (idle threads of libraries use less), or it read pages from a disk (an import of a large library from a slow disk
-        holds the interpreter, and uses little CPU)."""
+        """Return whether the process has worked: its main thread runs or waits for a CPU, or it used more than 1/20 of a CPU,
+        or it read pages from a disk. Idle threads of libraries use less CPU. An import of a large library from a slow disk uses
+        little CPU and holds the interpreter's lock."""
         try:
             fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
@@ -255,14 +255,14 @@ class OutputLog:
     """Logs the output of a child, line by line, under the instance's name. pb_utils.Logger marks a line's level with 0x1e.
 
     A child that writes too many lines loses some, but never waits. LINES_AT_ONCE lines are logged immediately, then LINES_PER_S
-    lines per second, and the number of lost lines.
+    lines per second. The number of lost lines is logged too.
     """
 
     def __init__(self, name: str, stream: IO[bytes]) -> None:
         self._name = name
         self._tail: deque[str] = deque(maxlen=1)
         self._may_log = float(LINES_AT_ONCE)
-        self._counted_s = time.monotonic()  # the time at which `_may_log` was updated
+        self._counted_s = time.monotonic()  # when `_may_log` was last updated
         self._left_out = 0
         run = copy_context().run  # the thread's log lines are marked with the model
         self._thread = threading.Thread(target=run, args=(self._run, stream), name=f"{name}-log", daemon=True)
@@ -272,7 +272,7 @@ class OutputLog:
         return self._tail[-1] if self._tail else ""
 
     def join(self) -> None:
-        """Wait for the last lines of a process that has ended, but briefly: its own children may hold its output open."""
+        """Wait briefly for the last lines of a process that has ended. Its own children may still hold its output open."""
         self._thread.join(1.0)
 
     def _run(self, stream: IO[bytes]) -> None:
@@ -293,7 +293,7 @@ class OutputLog:
         now = time.monotonic()
         self._may_log = min(LINES_AT_ONCE, self._may_log + (now - self._counted_s) * LINES_PER_S)
         self._counted_s = now
-        # After a lost line, lines are lost until there is room for many, so that lines are not lost one by one.
+        # After a lost line, lines are lost until there is room for many, because scattered gaps would be harder to read.
         if self._may_log < (LINES_PER_S if self._left_out else 1):
             self._left_out += 1
             return False

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class ChildReadiness:
-    """Asks one child. There is one question at a time; callers that ask before its answer arrives share the answer.
+    """Asks one child. There is one question at a time. Callers that ask before its answer arrives share the answer.
 
     name: the name of the instance, for the log. tell: sends the child a message, from any thread.
     """

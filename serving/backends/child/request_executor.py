@@ -1,6 +1,6 @@
 """Executes the inferences of a model's process on other models (business logic scripting).
 
-An inference is cancelled when all requests that it is made for are cancelled. An inference that ends a sequence is not
+An inference is cancelled when all requests that need it are cancelled. An inference that ends a sequence is not
 cancelled, because it frees the state of the other model. Triton's class of this name does the same in python_backend.
 """
 
@@ -24,7 +24,7 @@ MAX_INFERENCES = 1000  # the most running inferences of one child
 class RequestExecutor:
     """Executes the inferences of one child. Its `handlers` are called on the thread that reads the child's link.
 
-    requests: the child's requests, which inferences are made for. answer: sends the child an answer. Parameters: the id of the
+    requests: the child's requests, which need the inferences. answer: sends the child an answer. Parameters: the id of the
     question, the answer, and whether it is the last one. Any thread may call `answer`.
     """
 
@@ -113,10 +113,10 @@ class _Inference:
         self.waits_for: dict[InFlightRequest, Callable[[], None]] = {}
 
     def cancel_with(self, made_for: Sequence[InFlightRequest]) -> None:
-        """Cancel the inference when all requests that it is made for are cancelled. Before the inference ends, these requests
-        can only end by being cancelled."""
+        """Cancel the inference when all requests that need it are cancelled. Before the inference ends, these requests can only
+        end by being cancelled."""
         for one in made_for:
-            if not one.finished:  # the request is not cancelled, and does not only fill a batch
+            if not one.finished:  # else it is cancelled, or only fills a batch
                 self.waits_for[one] = listener = partial(self._given_up, one)
                 one.on_cancel(listener)
         if not self.waits_for:

@@ -29,11 +29,11 @@ from serving.core.in_flight import InFlightRequest
 from serving.core.response import InferenceResponse
 
 Answer = Any
-"""A child's message, not checked yet; a correct one is a Result or a Failed."""
+"""A child's message that is not checked yet; a correct one is a Result or a Failed."""
 
 
 class ResultReader:
-    """Puts the responses of a child's answer into its batch."""
+    """Reads the responses of a child's answer into the batch."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
@@ -69,7 +69,7 @@ class ResultReader:
         return self._has_strings and len(memory) > LOOP_STRING_BYTES
 
     def read(self, answer: Answer, memory: SharedMemory, batch: Batch) -> bool:
-        """Fill the batch's responses, and return whether the batch was executed, or False if the child reports a failure."""
+        """Fill the batch's responses. Return whether the batch was executed, or False if the child reports a failure."""
         if isinstance(answer, dict):
             if answer["op"] != "failed":
                 raise ProtocolError("the answer to a batch was expected")

@@ -1,4 +1,4 @@
-"""Keeps the process of a model instance alive: restarts it when it has died, after a growing delay if it dies repeatedly."""
+"""Keeps the process of a model instance alive. Restarts it when it has died, after a growing delay if it dies repeatedly."""
 
 import logging
 import threading
@@ -41,9 +41,9 @@ class ModelChild(ChildProcess):
 
 
 class ChildSupervisor:
-    """Keeps one child alive: restarts it when it has died, the first time immediately, then after a growing delay.
+    """Keeps one child alive. Restarts it when it has died, the first time immediately, then after a growing delay.
 
-    On the loop's thread, the supervisor gives its owner each child that can be used, and the owner reports each child that has
+    On the loop's thread, the supervisor gives its owner each child that is ready, and the owner reports each child that has
     died. On the watch's thread, the supervisor checks whether the child hangs.
     """
 
@@ -57,7 +57,7 @@ class ChildSupervisor:
         on_failed: Callable[[ServingError], None],
         bounds: Bounds,
     ) -> None:
-        """Start the child and let it load the model. ServingError with the whole reason if that fails.
+        """Start the child and let it load the model. Raises ServingError with the whole reason if that fails.
 
         name: the name of the instance. initialize: the child's first message. python: the interpreter of the child. on_started:
         called on the loop's thread with each child that has loaded the model. on_failed: called on the loop's thread with the
@@ -120,7 +120,7 @@ class ChildSupervisor:
         self._deaths = 0
 
     def _started(self) -> None:
-        """Give the owner the child that the starting thread has made."""
+        """Give the owner the child that the starting thread has started."""
         self._restarting = None
         if self._closing.is_set():
             return
@@ -229,7 +229,7 @@ class ChildSupervisor:
             self._child.end(grace_s=0)
 
     def _start(self) -> None:
-        """Start a child and let it load the model. ServingError with the whole reason if that fails."""
+        """Start a child and let it load the model. Raises ServingError with the whole reason if that fails."""
         self._child = child = ModelChild(self._name, self._python, self._spec)
         try:
             answer = child.exchange(self._initialize, self._bounds.start_s)
@@ -253,7 +253,7 @@ class _StartingThread:
     """Starts the children of one instance. The thread lives as long as the children, because the kernel kills a process when
     the thread that started it ends.
 
-    The thread and every child have the processor affinity of the thread that makes this object.
+    The thread and every child have the processor affinity of the thread that creates this object.
     """
 
     def __init__(self, name: str) -> None:
@@ -262,7 +262,7 @@ class _StartingThread:
         threading.Thread(target=copy_context().run, args=(self._run,), name=name, daemon=True).start()
 
     def submit(self, job: Callable[[], None]) -> "Future[None]":
-        """Queue a job. The returned future is done after the job, and has the exception that the job raised, if any."""
+        """Queue a job. The returned future is done after the job, and has the job's exception, if any."""
         done: Future[None] = Future()
         self._jobs.put((job, done))
         return done
@@ -280,4 +280,4 @@ class _StartingThread:
                 done.set_exception(error)
             else:
                 done.set_result(None)
-            del item, job, done  # they would keep a child that failed to start until the next job
+            del item, job, done  # they would keep a child that failed to start alive until the next job
