@@ -12,22 +12,24 @@ class Difference:
     status: int = 200
 
 
-KSERVE = "KServe's clients ask for it, and TorchServe answers them through an envelope or not at all"
+KSERVE = "KServe's clients need this route; TorchServe has it only through an envelope or not at all"
 
 DIFFERENCES: dict[str, Difference] = {
-    "JSON in capitals": Difference("the names of media types have no case", "dict"),
-    "JSON behind a byte order mark": Difference("JSON in UTF-8 may have one, and is decoded with it", "dict"),
+    "JSON in capitals": Difference("media types are case-insensitive", "dict"),
+    "JSON behind a byte order mark": Difference("JSON in UTF-8 may begin with one", "dict"),
     "a whole number beyond 64 bits": Difference(
-        "a look at each number would slow every body down", "1.2345678901234568e+29"
+        "checking each number would slow down every body", "1.2345678901234568e+29"
     ),
-    "a body of parts as a part": Difference("RFC 7578 has no parts in parts; it stays one, whole", "--c"),
-    "a whole address for a path": Difference("HTTP/1.1 has servers take one", "Healthy"),
-    "a method that nobody knows": Difference("it is no HTTP request of any API", "not valid", 400),
-    "an expectation that nobody knows": Difference("it is passed over, as HTTP lets a server", "Healthy"),
-    "more than a hundred headers": Difference("no client sends so many, and each is kept for the handler", "100", 431),
-    "a multipart body cut off": Difference("a body that ends too soon is the client's mistake", "multipart", 400),
-    "a body that is too large": Difference("theirs says nothing", "200000", 413),
-    "another site's preflight": Difference("theirs names a path that does not exist", "post /predictions/acts"),
+    "a body of parts as a part": Difference("RFC 7578 has no nested parts; the body stays one part", "--c"),
+    "a whole address for a path": Difference("HTTP/1.1 requires servers to accept one", "Healthy"),
+    "a method that nobody knows": Difference("no API has this method", "not valid", 400),
+    "an expectation that nobody knows": Difference("HTTP allows a server to ignore it", "Healthy"),
+    "more than a hundred headers": Difference(
+        "no client sends so many, and the server keeps each header for the handler", "100", 431
+    ),
+    "a multipart body cut off": Difference("a truncated body is the client's mistake", "multipart", 400),
+    "a body that is too large": Difference("TorchServe gives no reason", "200000", 413),
+    "another site's preflight": Difference("TorchServe names a path that does not exist", "post /predictions/acts"),
     "KServe's list": Difference(KSERVE, "models"),
     "KServe's model": Difference(KSERVE, "acts"),
     "KServe's unknown model": Difference(KSERVE, "ModelNotFoundException", 404),
@@ -36,18 +38,24 @@ DIFFERENCES: dict[str, Difference] = {
     "V2's server": Difference(KSERVE, "slipway"),
     "V2 liveness": Difference(KSERVE, "true"),
     "V2 readiness": Difference(KSERVE, "true"),
-    "gRPC: the list": Difference("without a limit theirs lists nothing", "acts.mar"),
-    "gRPC: registering twice": Difference("theirs says nothing", "already registered"),
-    "registering what is no archive": Difference("theirs does not say that it is no archive", "no model archive", 400),
-    "registering with broken JSON": Difference("the client's mistake is no failure of the server", "not JSON", 400),
-    "the methods of a list": Difference("it is another site's preflight, which is answered on every path", "", 204),
+    "gRPC: the list": Difference("without a limit TorchServe lists nothing", "acts.mar"),
+    "gRPC: registering twice": Difference("TorchServe gives no reason", "already registered"),
+    "registering what is no archive": Difference(
+        "TorchServe does not report that it is no archive", "no model archive", 400
+    ),
+    "registering with broken JSON": Difference("a client's mistake is not an error of the server", "not JSON", 400),
+    "the methods of a list": Difference(
+        "this is a preflight of another site, which is answered on every path", "", 204
+    ),
     "described with a delay of none": Difference(
-        "an archive that wants no delay has none; theirs has 100", '"maxBatchDelay": 0'
+        "the archive sets a delay of 0; TorchServe uses 100", '"maxBatchDelay": 0'
     ),
-    "scaling bad YAML": Difference(
-        "settings that cannot be read count as not said; theirs loses the worker", "scaled to 1"
+    "scaling bad YAML": Difference("invalid settings are ignored; TorchServe loses the worker", "scaled to 1"),
+    "a prediction of a plain coroutine": Difference(
+        "a coroutine function needs no setting; TorchServe requires asyncCommunication", "later"
     ),
-    "a prediction of a plain coroutine": Difference("it says what it is; theirs wants asyncCommunication", "later"),
-    "registering with no time to start": Difference("0 stands for the default; theirs can never start", "registered"),
-    "scaling to fewer than none": Difference("theirs fails inside and loses the worker", "min_worker", 400),
+    "registering with no time to start": Difference(
+        "0 means the default; with TorchServe the worker can never start", "registered"
+    ),
+    "scaling to fewer than none": Difference("TorchServe fails internally and loses the worker", "min_worker", 400),
 }
