@@ -2,19 +2,19 @@
 
 The decision is made in Twisted's `Request.gotLength`, when the headers of a request are complete and its body is not.
 
-* A body of at most SMALL_BODY bytes is read, and the application checks the request, as long as all such bodies together have
-  at most SMALL_BODIES bytes.
+* A body of at most SMALL_BODY bytes is read without this check, as long as all such bodies together have at most SMALL_BODIES
+  bytes. The application checks the request afterwards.
 * A larger body needs a route that accepts its size (otherwise 404, 405 or 413) and a sender with the right (otherwise 401 or
-  403). While the sender is looked up, nothing is read from the connection. All large bodies together have at most LARGE_BODIES
-  bytes (otherwise 503 with Retry-After), and the large bodies of one person at most ONE_PERSONS (otherwise 429), so that other
-  people are answered too.
+  403). While the sender is looked up, nothing is read from the connection.
+* All large bodies together have at most LARGE_BODIES bytes (otherwise 503 with Retry-After). The large bodies of one person
+  have at most ONE_PERSONS bytes (otherwise 429).
 * A body that arrives too slowly is refused (408): see DEADLINE_S and SLOWEST.
 
-The public interfaces of the libraries cannot do this. Daphne calls an ASGI application, and with it Django's upload handlers,
-only after it has read the whole body into a temporary file and then into memory. When an ASGI application applied these rules,
-40 bodies of 65 MiB from strangers were all read (2.7 GB, and as much in temporary files), and the process grew by up to 1.3 GB.
-An endless body in chunks filled the disk. With this module the senders of the same 40 bodies could send only 126 MB, most of it
-into the kernel's buffers, and the process did not grow.
+The public interfaces of Twisted and daphne cannot do this. Daphne calls an ASGI application, and with it Django's upload
+handlers, only after it has read the whole body into a temporary file and then into memory. In a test, an ASGI application
+applied these rules to 40 bodies of 65 MiB from unknown senders. All were read (2.7 GB, and as much in temporary files), and the
+process grew by up to 1.3 GB. An endless chunked body filled the disk. With this module, the senders of the 40 bodies could send
+only 126 MB, mostly into kernel buffers, and the process did not grow.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The right that a body at an address needs, and its limit in bytes. right: the right, or None if no sign-in is needed."""
+    """The rule for bodies at an address. right: None if no sign-in is needed. limit: the most bytes of a body."""
 
     right: Right | None
     limit: int
@@ -71,7 +71,7 @@ class Route:
 
 
 class Budget:
-    """A bound on the announced bytes of all bodies at a time, and on the bytes of each person."""
+    """Limits the announced bytes of all present bodies together, and of each person's bodies."""
 
     def __init__(self, limit: int, one_persons: int) -> None:
         self._limit, self._one_persons = limit, one_persons
@@ -93,7 +93,7 @@ class Budget:
 
 
 def route_of(method: str, path: str) -> Route | Refusal:
-    """Return the right and the limit of a body at an address; a Refusal if the address takes no body."""
+    """Return the rule for bodies at an address, or a Refusal if the address takes no body."""
     try:
         view = resolve(path).func
     except Resolver404:
@@ -262,7 +262,7 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
         self._deadline = asyncio.get_running_loop().call_later(seconds, self._refuse, late)
 
     def _stop_waiting(self) -> None:
-        """End the look-up and the deadline. The application itself checks the right to send a complete body."""
+        """Cancel the look-up and the deadline. If the body is complete, the application checks the sender's right."""
         if self._judging is not None:
             self._judging.cancel()
             self._judging = None
@@ -321,8 +321,7 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
 
 
 class DeafWebSocket(daphne.ws_protocol.WebSocketProtocol):  # type: ignore[misc]  # daphne has no types
-    """Daphne's WebSocket, except that it drops messages from browsers, which are not used. Daphne would queue them in
-    memory."""
+    """Daphne's WebSocket, except that it drops messages from browsers. Nothing reads them, and daphne would queue them."""
 
     def onMessage(self, payload: bytes, isBinary: bool) -> None:  # autobahn's name
         """Drop the message."""

@@ -1,9 +1,9 @@
-"""The ASGI application: pages and REST over HTTP, live data over WebSockets. The settings must be read before its import."""
+"""The ASGI application: pages and REST over HTTP, live data over WebSockets. Import it after the settings."""
 
 from channels.routing import ProtocolTypeRouter
 from django.core.asgi import get_asgi_application
 
-pages = get_asgi_application()  # before imports of modules that use models
+pages = get_asgi_application()  # This sets up Django, so it precedes the imports of modules that use models.
 
 from dashboard.admission import admit_bodies  # noqa: E402
 from dashboard.routing import websockets  # noqa: E402

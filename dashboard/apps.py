@@ -11,7 +11,7 @@ class DashboardConfig(AppConfig):
     verbose_name = "Slipway"
 
     def ready(self) -> None:
-        """Set up this process: import the Celery application, which announces jobs, and watch the tables that it changes."""
+        """Import the Celery application, which announces jobs. Mark the tables that this process changes (shared.changes)."""
         import dashboard.celery  # noqa: F401
         from dashboard.shared.changes import watch_connections
 

@@ -1,4 +1,4 @@
-"""Addresses of pages: views declare their addresses in the modules of pages; signing in and out are added here."""
+"""The addresses of pages. Views declare them in modules named `pages`; this module adds signing in and out."""
 
 from django.contrib.auth.views import LogoutView
 from django.urls import path

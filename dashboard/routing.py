@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 class Nowhere(AsyncWebsocketConsumer):
-    """An unknown address: the WebSocket is closed before it is accepted, which is a 403."""
+    """Refuses WebSockets at unknown addresses: the client gets status 403."""
 
     async def connect(self) -> None:
         await self.close()
 
 
-# Channels routes with django.urls.path, which Django types for views alone.
+# Channels routes with django.urls.path, whose type hints accept only views.
 websocket_urlpatterns: list[URLPattern] = [
     path("ws/changes/", ChangesConsumer.as_asgi(changes=Changes())),  # type: ignore[arg-type]
     path("ws/live/", LiveConsumer.as_asgi(feeds=LiveFeeds())),  # type: ignore[arg-type]

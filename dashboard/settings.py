@@ -172,7 +172,7 @@ TEMPLATES = [
 
 
 # A database machine may vanish without closing its connections. Without these settings a thread would wait 15 minutes after
-# it sent a statement, and two hours while the database works on one.
+# it sent a statement, and two hours while it waits for a result.
 _DATABASE_GONE_S = 30
 _KEEPALIVES = {
     "keepalives": 1,
@@ -184,7 +184,7 @@ _KEEPALIVES = {
 
 
 def _bounded(found: Mapping[str, Any]) -> Mapping[str, object]:
-    """Return the configuration of PostgreSQL with bounds of sessions and times; options in the address take precedence."""
+    """Return the configuration of PostgreSQL with limits on sessions and times. Options in DATABASE_URL take precedence."""
     options: dict[str, object] = {
         "max_sessions": _env["SLIPWAY_DATABASE_SESSIONS"],
         "connect_timeout": _env["SLIPWAY_DATABASE_CONNECT_TIMEOUT"],
@@ -226,7 +226,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
 ]
-# Names of our own, because browsers share the cookies of one host between its ports.
+# These are not Django's names, because browsers share the cookies of a host between all its ports.
 SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "slipway_session", "slipway_csrf"
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_PROXY = _env["SLIPWAY_HTTPS"]
@@ -263,7 +263,7 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 
 # -- uploads through Django itself -----------------------------------------------------------------------------------
-# The API itself bounds chunks of uploads; forms stay small.
+# The REST API limits the chunks of uploads. Forms are smaller.
 DATA_UPLOAD_MAX_MEMORY_SIZE = UPLOAD_CHUNK_BYTES + (1 << 20)
 FILE_UPLOAD_TEMP_DIR = STAGING_DIR
 

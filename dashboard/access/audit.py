@@ -1,4 +1,4 @@
-"""The audit trail: one entry for each thing that somebody, or the system, did."""
+"""The audit trail: one entry for each act of a person or of the system."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ _within_another = ContextVar("within_another", default=False)
 
 @contextmanager
 def audit_parts() -> Iterator[None]:
-    """Mark the entries that the block records as parts of one larger act, which has an entry of its own."""
+    """Mark the entries recorded in the block as parts of a larger act, which has a separate entry (audit_whole)."""
     before = _within_another.set(True)
     try:
         yield
@@ -51,7 +51,7 @@ def audit_record(
 
 
 def audit_whole(*, actor: Actor, action: str, key: str, summary: str, after: Mapping[str, object]) -> None:
-    """Write or update the entry of a larger act that is still going on (audit_parts). `key` in `after` identifies the entry."""
+    """Create or update the entry of a larger act (see audit_parts). `key` identifies the entry."""
     entry = AuditEntry.objects.filter(action=action, after__key=key).first()
     if entry is None:
         AuditEntry.objects.create(
@@ -71,7 +71,7 @@ def _summary(text: str) -> str:
 
 
 def activity(*, model: Model | None = None, action: str = "", actor_name: str = "") -> QuerySet[AuditEntry]:
-    """Return the entries, the newest first. The entries of a model are found by its name, so that they outlive the model."""
+    """Return the entries, the newest first. They are filtered by the model's name, because entries outlive the model."""
     entries = AuditEntry.objects.select_related("actor", "model")
     if model is not None:
         entries = entries.filter(model_name=model.name)

@@ -122,7 +122,7 @@ def with_permissions(people: Iterable[User]) -> list[User]:
 
 
 def token_rights(actor: Actor) -> list[TokenRight]:
-    """Return the rights that this actor may give to a token: only rights that the actor has."""
+    """Return the rights that this actor has, and may therefore give to a token."""
     return [right for right in TokenRight if any(TOKEN_RIGHTS[one] == right and actor.may(one) for one in TOKEN_RIGHTS)]
 
 

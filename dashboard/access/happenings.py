@@ -51,7 +51,7 @@ class Happening:
 
     @property
     def release(self) -> int | None:
-        """The number of the release that this act made; the release's page shows its changes, and how to go back."""
+        """The number of the release that this act made, or None if there is none or its model was deleted."""
         number = self.after.get("release")
         return number if self.linked and isinstance(number, int) else None
 

@@ -10,9 +10,10 @@ from dashboard.shared.exceptions import Invalid
 
 
 def read_filter(params: Mapping[str, str]) -> Filter:
-    """Return the filter of `what`, `who`, `model`, `q`, `from` and `to`. Raises Invalid if `from` or `to` is no date.
+    """Return the filter from the parameters `what`, `who`, `model`, `q`, `from` and `to`.
 
     A date in `to` includes its whole day. Dates and moments without a zone are in UTC.
+    Raises Invalid if `from` or `to` is no date.
     """
     what, who, model, text = (params.get(key, "").strip() for key in ("what", "who", "model", "q"))
     return Filter(what, who, model, text, since=_moment(params, "from", 0), until=_moment(params, "to", 1))

@@ -33,7 +33,7 @@ def activity(request: HttpRequest) -> HttpResponse:
         "to": request.GET.get("to", ""),
         "filtered": wanted != Filter(),
         "groups": GROUPS,
-        "kinds": _kinds,  # a function, because only the whole page needs the kinds
+        "kinds": _kinds,  # a function, so that partial updates of the page do not read the kinds
         "people": _people,
         "names": _names,
         "selectable": SELECTABLE,
@@ -61,7 +61,7 @@ def _names() -> list[str]:
 
 @get("activity/<str:source>-<int:pk>", Right.VIEW)
 def activity_at(request: HttpRequest, source: str, pk: int) -> HttpResponse:
-    """Redirect to the page of the activity list that shows one row; with ?model= to the list of that model."""
+    """Redirect to the page of the activity list that shows this row. ?model= selects the list of that model."""
     name = request.GET.get("model", "")
     if source not in SOURCES:
         raise NotFound("there is no such entry in the activity")

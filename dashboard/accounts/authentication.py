@@ -17,7 +17,7 @@ def actor_of_token(secret: str) -> Actor:
 
 
 class ThrottledBackend(ModelBackend):
-    """Django's own backend, with the limit of accounts.sign_in.
+    """Django's ModelBackend, with the limit on attempts from accounts.sign_in.
 
     Raises PermissionDenied after too many attempts. Then `request.sign_in_wait` is the time in seconds until the next attempt
     is allowed.

@@ -39,7 +39,7 @@ class SignIn(LoginView):
     redirect_authenticated_user = True
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
-        """Show the page again; after too many attempts with status 429 and the time until the next attempt is allowed."""
+        """Show the page again. After too many attempts, the status is 429, and the page says how long to wait."""
         wait = getattr(self.request, "sign_in_wait", 0)
         context = self.get_context_data(form=form, wait=duration(wait) if wait else "")
         response = self.render_to_response(context, status=429 if wait else 200)
@@ -75,7 +75,7 @@ def _settings(request: HttpRequest, **forms: object) -> HttpResponse:
 
 
 def _user(request: HttpRequest) -> User:
-    """Return the person who is signed in, because LoginRequiredMiddleware lets nobody else through."""
+    """Return the signed-in person. LoginRequiredMiddleware ensures that there is one."""
     return cast(User, request.user)
 
 

@@ -1,7 +1,7 @@
-"""Limits the guessing of passwords by counting attempts: for each name and address together, each address, and each name.
+"""Limits password guessing: counts the attempts for each name, each address, and each pair of name and address.
 
 An attempt is counted before the password is checked, so that simultaneous attempts cannot evade the limit. If the password was
-right, the attempt is subtracted. The counts are rows, at most MAX_COUNTS, so that all web processes share them.
+right, the attempt is subtracted. The counts are database rows (at most MAX_COUNTS), which all web processes share.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ MAX_COUNTS = 10_000
 
 
 def sign_in_begin(*, name: str, address: str) -> int:
-    """Count an attempt, and return 0; or, after too many attempts, only return the seconds until the next one is allowed."""
+    """Count an attempt and return 0. After too many attempts, only return the seconds until the next one is allowed."""
     now, limits = timezone.now(), _limits(name, address)
     with transaction.atomic():
         counts = {

@@ -1,7 +1,7 @@
-"""Records when tokens were last used, outside the requests that use them: reading pages or REST needs no write.
+"""Records when tokens were last used. A thread writes the times, so that requests that only read need no write.
 
-A thread writes the times some seconds later, and ends when no times wait to be written. Times that are not yet written when a
-process ends are lost. That does no harm, because people only look for tokens that nobody uses.
+The thread starts some seconds after a use, writes all pending times, and ends. Pending times are lost when the process ends.
+That does no harm, because people only look for unused tokens.
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 The server reads no database. So every change of the right to infer is made inside `auth_file_kept`, which writes the file
 before the rows are committed. If the file cannot be written, nothing is changed. `watch` compares the file with the rows every
-second (`auth_file_repair`), because a crash may come between the two writes, and somebody may change rows by hand.
+second (`auth_file_repair`), because a crash may happen between the two writes, and somebody may change rows by hand.
 """
 
 import contextlib
@@ -121,7 +121,7 @@ def auth_file_write() -> None:
 
 
 def auth_file_repair() -> str:
-    """Write auth.json again if it differs from the rows, and return the sentence of the event; "" if nothing differs."""
+    """Write auth.json again if it differs from the rows. Return the message of the event, or "" if nothing differs."""
     with repository_errors(), _held():
         if _as_written() == _content():
             return ""

@@ -1,6 +1,6 @@
-"""Reads the archive of a version for people who look at an upload or a version. No code in it is run.
+"""Reads the archive of a version for the pages of uploads and versions, without running its code.
 
-The archive of a backend has settings and code of its own. An `ArchiveReader` of a plugin reads the archives of one backend.
+Each backend has its own archive format. A plugin adds an `ArchiveReader`, which reads the archives of one backend.
 """
 
 import functools
@@ -51,7 +51,7 @@ class ShownText(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class ModelArchive:
     """An archive. template: the template that shows it. manifest: the manifest as its reader parsed it. handler_file: "" if the
-    backend has the handler. source: the text of the handler, or of the file that was requested."""
+    handler is part of the backend. source: the text of the handler, or of the file that was requested."""
 
     template: str
     manifest: object
@@ -90,7 +90,7 @@ class ArchiveReader(ABC):
 
     @abstractmethod
     def is_foreign(self, path: Path) -> bool:
-        """Return whether a file is intact but no archive of this backend, although its name ends like one."""
+        """Return whether a file with the suffix of this backend's archives is intact, but is another kind of file."""
 
 
 @functools.cache

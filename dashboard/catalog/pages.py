@@ -35,7 +35,7 @@ from dashboard.web.pages import act, page_of, respond, sorted_rows
 SHOWN = 100  # the most models on one page of the list
 TAGS = 50  # the list can be filtered by this many of the most common tags
 CHOSEN_RELEASES = 20  # the most releases that charts can be limited to
-CHOSEN_VERSIONS = 50  # the most versions that charts can show alone
+CHOSEN_VERSIONS = 50  # the most versions that charts can be limited to
 _STATE_ORDER = ("failed", "degraded", "loading", "unloading", "ready", "asleep", "unloaded")
 
 
@@ -128,14 +128,14 @@ def model(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _shown_signature(model: Model, versions: Sequence[Version]) -> dict[str, object]:
-    """Return the version whose tensors are shown: the one that answers requests that name no version, else the newest."""
+    """Return the version whose tensors are shown: the version that answers requests without a version, else the newest."""
     found = answering_version(model) if model.desired_state == DesiredState.LOADED else None
     return {"shown": found or (versions[0] if versions else None), "shown_answers": found is not None}
 
 
 @get("models/<str:name>/head", Right.VIEW)
 def model_head(request: HttpRequest, name: str) -> HttpResponse:
-    """Show the head alone; it refreshes itself on every tab."""
+    """Show only the head, which every tab refreshes."""
     return respond(request, "catalog/model/head", model_context(name, request.GET.get("tab", "overview")))
 
 

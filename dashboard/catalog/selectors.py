@@ -27,16 +27,17 @@ NEED_ATTENTION, CHANGING = ("failed", "degraded"), ("loading", "unloading")
 class ModelSummary:
     """One model in a list.
 
-    state: ready, asleep (the next request loads it), loading, unloading, unloaded, failed, or degraded: a wanted version is not
-    ready, a load failed while older versions serve, or the model serves although it should not. reason: why the state is
-    degraded or failed. warning: a problem of a ready model, such as instances that run on the CPU because there is no GPU.
+    state: ready, asleep (the next request loads it), loading, unloading, unloaded, failed or degraded. Degraded means that a
+    wanted version is not ready, a load failed while older versions serve, or the model serves although it should not.
+    reason: why the state is degraded or failed. warning: a problem of a ready model, such as instances that run on the CPU
+    because there is no GPU.
     """
 
     model: Model
     state: str
     reason: str
     wanted: Release | None  # the release that should serve, without its text
-    serving: Release | None  # the release that the bundled server serves by its own report, without its text
+    serving: Release | None  # the release that the bundled server reports as serving, without its text
     loaded_versions: list[int]  # versions that can answer now, on any server
     backend: str
     version_count: int
@@ -44,7 +45,9 @@ class ModelSummary:
     serving_since: datetime | None = None
     warning: str = ""
     server_states: list[ModelState] = field(default_factory=list)
-    archive_versions: dict[int, str] = field(default_factory=dict)  # version -> the archive's own version
+    archive_versions: dict[int, str] = field(
+        default_factory=dict
+    )  # version number -> the version that its archive states
 
     @property
     def name(self) -> str:
@@ -58,13 +61,13 @@ class ModelSummary:
 
     @property
     def rolling_out(self) -> bool:
-        """True if the wanted release belongs to an unfinished rollout, which has its own way back."""
+        """True if the wanted release belongs to an unfinished rollout."""
         rollout = self.wanted.rollout if self.wanted is not None else None
         return rollout is not None and rollout.ended_at is None
 
     @property
     def rollout(self) -> Rollout | None:
-        """The unfinished rollout of the serving release."""
+        """The unfinished rollout of the serving release, or None."""
         rollout = self.serving.rollout if self.serving is not None else None
         return rollout if rollout is not None and rollout.ended_at is None else None
 
@@ -97,7 +100,7 @@ class ModelSummary:
 
 
 class Standing(NamedTuple):
-    """The fields by which lists of models are counted, filtered and sorted. They are few, because there may be many models.
+    """The fields by which lists of models are counted, filtered and sorted: few, because there may be many models.
 
     state, backend: as in ModelSummary. serves: whether a version answers now, even if the model is degraded or loads another
     version.

@@ -24,8 +24,7 @@ class Traits:
 def traits_of(document: Document, streams: bool = False) -> Traits:
     """Return the traits of a configuration; no traits if the text has mistakes, because no server loads it.
 
-    streams: whether the model is an archive that answers in several parts; it counts as decoupled unless the
-    configuration says otherwise.
+    streams: whether the model's archive streams its answers. Then the model is decoupled, unless the configuration sets this.
     """
     try:
         config = document.message

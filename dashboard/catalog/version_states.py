@@ -12,15 +12,14 @@
     PUBLISHED   models/<name>/<version>                       the model's    nothing was under way
                                                               fingerprint
                                                               has its files
-    MOVING      there, or archive/<name>/<version>, whole     Job archive    `watch` queues the job again, which
-                in one of them at least; a copy on its way    or restore     completes the interrupted move
-                to another disk in .publish-*
+    MOVING      complete in at least one of these folders;    Job archive    `watch` queues the job again, which
+                a copy to another disk is in .publish-*       or restore     completes the interrupted move
     ARCHIVED    archive/<name>/<version>                      the            nothing was under way
                                                               fingerprint
-                                                              has not
+                                                              lacks them
 
-After a move that is cancelled or fails, the place of the files decides the state: `published` or `archived`. `missing` happens
-when somebody adopts a folder from which a version was removed by hand.
+If a move fails or is cancelled, the folder with the files decides between `published` and `archived`. `missing` happens when
+somebody adopts a folder from which a version was removed by hand.
 """
 
 from dashboard.models import Version

@@ -86,7 +86,7 @@ def _troubles(
 def _changed(
     kind: str, verb: str, names: Collection[str], before: dict[str, TensorRow], after: dict[str, TensorRow]
 ) -> Iterator[str]:
-    """Yield the faults of the tensors that a step maps. verb: "sends" or "takes", for what the ensemble does with them."""
+    """Yield the faults of the tensors that a step maps. verb: whether the ensemble "sends" or "takes" the tensors."""
     for name in sorted(names):
         row, was = after.get(name), before.get(name)
         if row is None:

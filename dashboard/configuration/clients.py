@@ -27,11 +27,11 @@ class TensorPair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ForClients:
-    """The changes for clients that name no version if another version or release answered them.
+    """The effects on clients that name no version, if another version or release answered them.
 
-    now: the version that answers now. then: the name of the other side, "version 3" or "release 2". refused: the reasons why
-    requests that `now` answers would be refused, as clauses; [] if none would be. changes: sentences without a full stop.
-    pairs: the tensors of both.
+    now: the version that answers now. then: the name of the other version or release, "version 3" or "release 2".
+    refused: the reasons why requests that `now` answers would be refused, as clauses. changes: the changed tensors, as
+    sentences without a full stop. pairs: the tensors of both.
     """
 
     now: Version
@@ -46,7 +46,7 @@ class ForClients:
 
 
 def for_clients(model: Model, number: int, after: Signature) -> ForClients | None:
-    """Return the changes if version `number`, with these tensors, answered, or None if it answers now, or no version does."""
+    """Return the effects if version `number`, with these tensors, answered; None if it answers already, or no version does."""
     now = answering_version(model)
     if now is None or now.number == number:
         return None
@@ -54,7 +54,7 @@ def for_clients(model: Model, number: int, after: Signature) -> ForClients | Non
 
 
 def for_clients_of_release(model: Model, release: Release) -> ForClients | None:
-    """Return the changes of going back to a release, or None if no version answers now.
+    """Return the effects of going back to a release, or None if no version answers now.
 
     The release may have another configuration of the same version, with other tensors."""
     served = serving_release(model) or wanted_release(model)

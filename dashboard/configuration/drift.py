@@ -1,4 +1,4 @@
-"""Drift: changes in the repository by hand. `watch` finds them, and a person adopts or overwrites them."""
+"""Drift: changes that somebody made to the repository by hand. `watch` finds them, and a person adopts or overwrites them."""
 
 from django.db import transaction
 
@@ -89,9 +89,8 @@ def _adopt(model: Model, actor: Actor) -> Release:
         known = model.releases.exists()
         recorded, (found, sentences) = adopted_fingerprint(model), _look(model)
         _adopt_versions(model, actor)
-        # The text gets a new stamp, and so a new file: a server keeps the text of a load request in place of the text
-        # in the folder (releases.overrides) until the model's files change, as Triton does. A folder without a text
-        # stays without one.
+        # The new stamp changes the file. Without a change, a server would keep using the configuration from an earlier load
+        # request in place of this file (releases.overrides), as Triton does. A folder without a config.pbtxt gets none.
         release = release_make(
             model=model,
             actor=actor,
@@ -143,8 +142,7 @@ def drift_overwrite(*, model: Model, actor: Actor) -> Release:
 def drift_give_way(*, model: Model, actor: Actor) -> None:
     """Overwrite a text that was changed by hand, for an act that cannot wait until a person looks at it.
 
-    It commits a transaction of its own, so that the audit trail keeps the overwritten text even if the process is killed
-    afterwards.
+    It commits a separate transaction, so that the audit trail keeps the overwritten text even if the process is killed later.
     """
     require(actor, Right.OPERATE)
     with transaction.atomic():

@@ -32,8 +32,8 @@ def editor_context(
 ) -> dict[str, object]:
     """Return the context of configuration/config_editor.html for the configuration that it shows first.
 
-    applied: the configuration that changes are compared with, by default `document`. archive: the settings of the model's
-    archive apply where the text has none.
+    applied: the configuration that changes are compared with, by default `document`. archive: the model's archive, whose
+    settings apply where the text has none.
     """
     original = document if applied is None else applied
     settings = [row for row in archive.settings if row.meaning] if archive else []

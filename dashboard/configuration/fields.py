@@ -1,8 +1,8 @@
 """Converts between a configuration and the fields of a form.
 
 `Fields` has one field for each control of the form. Fields that are written into a configuration may hold numbers and lists of
-numbers as text, as a browser sends them ("8, 16"). Fields that are left out change nothing, and the form changes nothing that
-it has no field for.
+numbers as text, as a browser sends them ("8, 16"). Fields that are left out do not change, nor does a part of the configuration
+for which the form has no field.
 """
 
 from collections.abc import Callable, Mapping
@@ -300,7 +300,7 @@ def _apply_version_policy(config: ModelConfig, fields: Mapping[str, object]) -> 
 
 
 def _apply_latest(config: ModelConfig, fields: Mapping[str, object]) -> None:
-    """Set the number of latest versions. If there is no policy, 1 is not written: that is what an absent policy means."""
+    """Set the number of latest versions. If there is no policy, 1 is not written, because it is the default."""
     count = whole("version_policy_latest", fields.get("version_policy_latest", 1), least=1)
     absent = config.version_policy.WhichOneof("policy_choice") is None
     if not absent or count != 1:
@@ -315,7 +315,7 @@ def _apply_items(
     given: object,
     apply: "Callable[[str, Item, Mapping[str, object]], None]",
 ) -> None:
-    """Replace the items of a list. Fields that the form lacks are kept from the old item of the same name, or else index."""
+    """Replace the items of a list. Fields that the form lacks are kept from the old item with the same name, else index."""
     old = list(items)
     by_name = {item.name: item for item in old}
     made = []

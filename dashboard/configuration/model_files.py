@@ -53,7 +53,7 @@ def file_of_upload(upload: Upload) -> ModelFile:
 def served_misfits(
     model: Model | None, document: Document, published: Iterable[int], arriving: Arriving | None = None
 ) -> list[Misfit]:
-    """Return the contradictions between a configuration and the files of the versions that it would serve, with the numbers.
+    """Return the contradictions between a configuration and the files of the versions that it would serve.
 
     published: the numbers of the model's versions.
     """

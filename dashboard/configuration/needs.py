@@ -1,7 +1,7 @@
 """Decides which rights a publication or a change of a configuration needs, and why. Services and their pages ask here.
 
-A change of what is served, or of a configuration, needs the right to operate. A change that makes code run which does not run
-now (repository.files.code_execution) needs the right to upload code.
+A change of the served versions, or of a configuration, needs the right to operate. A change that adds code that would run
+(repository.files.code_execution) needs the right to upload code.
 """
 
 from collections.abc import Iterable, Sequence
@@ -75,7 +75,7 @@ def code_needs(findings: Iterable[Finding]) -> list[Need]:
 
 
 def code_of_version(model_name: str, document: Document, number: int) -> list[str]:
-    """Return the code that one version runs under a configuration, as sentences, which a later restore compares."""
+    """Return the code that one version runs under a configuration, as sentences, which `restore_needs` compares later."""
     return sorted(finding.sentence for finding in _runs_for(number, document, contents(model_name)))
 
 
@@ -106,7 +106,8 @@ def publication_needs(
 ) -> list[Need]:
     """Return the rights that publishing the files in `folder` as version `number` needs under a configuration.
 
-    current: the model's newest release, None for a new model. changes_service: whether the model is loaded or made live by it.
+    current: the model's newest release, None for a new model. changes_service: whether the publication loads the model or makes
+    the version live.
     """
     name = upload.model_name
     before = contents(name)

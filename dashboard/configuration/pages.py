@@ -45,7 +45,7 @@ def model_configuration(request: HttpRequest, name: str) -> HttpResponse:
 def _page(
     request: HttpRequest, name: str, typed: Document | None = None, error: DashboardError | None = None
 ) -> HttpResponse:
-    """Show the page. typed: the text that was refused with `error`; the form still shows it, for the same base release."""
+    """Show the page. typed: the text that was refused with `error`; the form shows it again, with the same base release."""
     head = model_context(name, "configuration")
     model = head["model"]
     release = newest_release(model)

@@ -1,7 +1,7 @@
 """The fields of a form for running a model: residency, isolation, response cache, warm-up, and its parameters by key.
 
-Slipway's own settings are `parameters` with names that begin with `slipway.` and values in JSON. Those that have controls of
-their own are not in the list of parameters, and those that the dashboard writes itself have no field at all.
+Slipway's own settings are `parameters` with names that begin with `slipway.` and values in JSON. The list of parameters omits
+those with a separate control. Parameters that the dashboard itself writes have no field.
 """
 
 import json
@@ -18,7 +18,7 @@ from repository.config.own_parameters import OWN_PARAMETERS, Control
 from repository.core.errors import InvalidConfig
 from repository.core.json_types import Json
 
-# Parameters of Slipway that have one control, each with its control; the field has the parameter's name.
+# The controls of Slipway's parameters by the name of the parameter, which is also the name of the field.
 CONTROLS = {one.name: one.control for one in OWN_PARAMETERS.values() if one.control is not None}
 _OF_BACKENDS = [control for kind in KINDS.values() for control in kind.controls]  # their values are texts
 _ON = ("true", "1", "on")
@@ -55,8 +55,8 @@ class ParameterFields(TypedDict):
 
 
 class RunningFields(TypedDict, total=False):
-    """The fields for running a model. In addition there is a field for each of CONTROLS (a number or None, or whether the
-    switch is on) and for each control of a backend (its text, "" if unset, or whether the switch is on)."""
+    """The fields for running a model, except the fields of controls. A field of CONTROLS holds a number or None, or whether the
+    switch is on. A field of a backend's control holds a text ("" if unset), or whether the switch is on."""
 
     residency: str  # "", "pinned", "on_demand" or "evictable"
     residency_idle_seconds: float | None
@@ -249,5 +249,5 @@ def _fill(config: ModelConfig, sample: mc.ModelWarmup, content: str, field: str)
 
 
 def _sizes(tensor: mc.ModelInput) -> list[int]:
-    """Return the dims of a sample: 1 for each dim of any size."""
+    """Return the dims of a sample, with 1 for each variable dimension."""
     return [max(dim, 1) for dim in tensor.dims]

@@ -221,7 +221,7 @@ def _check(
         message = f"there is no published version {numbers}"
         problems.append(_problem(document, path, message, severity="warning"))
     if there and not any(problem.severity == "error" for problem in problems):
-        # A publication lets versions with an alias stay served.
+        # After a publication, versions with an alias are still served.
         served = there if arriving else version_policy.select(config, there)
         for parameter, unserved in (("aliases", unserved_alias), ("traffic", unserved_candidate)):
             if wrong := unserved(config, served):

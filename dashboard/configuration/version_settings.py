@@ -68,7 +68,7 @@ def fields_of_version(version: Version) -> list[Field]:
 
 
 def versions_with_settings(model: Model) -> list[int]:
-    """Return the published versions that have settings of their own, in the configuration or in their folders."""
+    """Return the published versions that have their own settings, in the configuration or in their folders."""
     try:
         said = version_settings.settings_of(current_document(model).message)
     except RepositoryError:
@@ -199,7 +199,7 @@ def _set_parameter(said: ModelConfig, key: str, number: int | None) -> None:
 
 
 def _set_instances(version: Version, said: ModelConfig, number: int | None) -> None:
-    """Set one instance group with this count, otherwise like the model's first group; a count of None removes it."""
+    """Set one instance group: the model's first group with this count. A count of None removes the group."""
     groups = list(_without_own(version).instance_group)
     said.ClearField("instance_group")
     if number is not None:

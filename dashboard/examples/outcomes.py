@@ -12,15 +12,15 @@ from dashboard.models.release import CheckStep
 
 
 def outcomes_of_check(*, release: Release, steps: Iterable[CheckStep]) -> None:
-    """Keep the outcomes of a release's check. If several versions ran a golden request, a failure of one counts."""
+    """Keep the outcomes of a release's check. If several versions ran a golden request, one failure is enough to fail it."""
     checks: list[Mapping[str, Any]] = [check for step in steps for check in step.get("checks", [])]
-    checks.sort(key=lambda check: not check["passed"])  # the last check of a name counts
+    checks.sort(key=lambda check: not check["passed"])  # failures last, because the last check of a name counts
     found = {str(check["name"]): outcome(check, release=release.number, checked=True) for check in checks}
     outcomes_keep(model=release.model, outcomes=found)
 
 
 def outcome(check: Mapping[str, Any], *, release: int, checked: bool) -> GoldenOutcome:
-    """Return the outcome to keep of a check. check: a check with the fields `passed`, `detail`, `version` and `ms`."""
+    """Return the outcome of a check. check: it has the fields `passed`, `detail`, `version` and `ms`."""
     return {
         "passed": bool(check["passed"]),
         "detail": str(check.get("detail", "")),
@@ -33,7 +33,7 @@ def outcome(check: Mapping[str, Any], *, release: int, checked: bool) -> GoldenO
 
 
 def outcomes_keep(*, model: Model, outcomes: Mapping[str, GoldenOutcome]) -> None:
-    """Keep outcomes, given by the names of a model's golden requests."""
+    """Store outcomes of golden requests. outcomes: golden request's name -> outcome."""
     rows: Sequence[Example] = list(golden_examples(model).only("name").filter(name__in=outcomes)) if outcomes else ()
     for row in rows:
         row.outcome = outcomes[row.name]

@@ -1,4 +1,4 @@
-"""Reads of examples: lists without tensors, one with its tensors, and golden requests in the form that a load takes."""
+"""Reads of examples: lists without tensors, one with its tensors, and golden requests in the form for load requests."""
 
 from django.db.models import Q, QuerySet
 
@@ -12,7 +12,7 @@ from repository.core.tensors import tensor_json
 
 
 def examples(model: Model) -> QuerySet[Example]:
-    """Return a model's examples by name, without reading their tensors. has_expected: whether one has expected outputs."""
+    """Return a model's examples by name, without reading their tensors. has_expected: whether it has expected outputs."""
     return model.examples.defer("request", "expected").annotate(has_expected=Q(expected__isnull=False))
 
 

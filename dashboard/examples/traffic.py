@@ -1,4 +1,4 @@
-"""Samples of live traffic, from which a person may make examples. This module does not keep the samples."""
+"""Samples of live traffic, from which a person may make examples. This module does not store the samples."""
 
 from dataclasses import dataclass
 
@@ -46,7 +46,7 @@ class Sampling:
 
 
 def traffic_sample(*, model: Model, actor: Actor, count: int, seconds: int, consent: bool) -> Sampling:
-    """Wait for the next `count` requests of clients to a model, and return them with their answers; fewer after `seconds`.
+    """Return the next `count` client requests to a model, with their answers. After `seconds`, return those so far.
 
     An audit entry is written before the actor sees any request. consent: the actor confirms that they may see such data.
     Raises Forbidden if the actor may not operate. Raises Invalid if the actor does not consent, or `count` or `seconds` is out

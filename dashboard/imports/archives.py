@@ -100,7 +100,7 @@ def _text(path: Path, name: str) -> ShownText:
 
 
 def _settings(settings: ModelSettings) -> list[Setting]:
-    """Return the settings that Slipway can honour first, then others of TorchServe, then the settings of the handler."""
+    """Return the settings in order: those that Slipway can honour, TorchServe's other settings, the handler's settings."""
     order = [*_MEANINGS, *settings.unserved]
     keys = [*(key for key in order if key in settings.whole), *(key for key in settings.whole if key not in order)]
     return [

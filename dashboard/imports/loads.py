@@ -58,7 +58,7 @@ class Loads:
 
 
 def to_wait_for(names: Iterable[str]) -> Loads:
-    """Return the loads of those of the named models that should be loaded."""
+    """Return the loads of the named models whose desired state is loaded."""
     once = list(dict.fromkeys(names))
     wanted = set(Model.objects.filter(name__in=once, **_LOADED).values_list("name", flat=True))
     return Loads([name for name in once if name in wanted])

@@ -1,7 +1,6 @@
 """Imports one archive: it is published in the same steps as an upload, and its version says that it was imported.
 
-An import may be run any number of times: it continues the upload that a killed import began, whatever the upload's state, and
-does not change a version that already exists.
+An import is idempotent. It continues the upload of a killed import, in any state, and does not change existing versions.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,7 +48,7 @@ class ImportContext:
 
 
 class _Part(JobContext):
-    """The part of a job that works on one upload. A cancelled job first completes this part, so no upload is left half-way."""
+    """The part of a job that works on one upload. A cancelled job first completes this part."""
 
     def __init__(self, whole: JobContext, upload: Upload) -> None:
         super().__init__(whole.job)
@@ -81,13 +80,13 @@ def label_of(version: Version) -> str:
 
 
 def present(model: Model | None, label: str) -> Version | None:
-    """Return the version of that name, wherever its files are now, or None if the model has none."""
+    """Return the version whose `label_of` is this label, in any state, or None if there is none."""
     rows = model.versions.all() if model is not None else []
     return next((row for row in rows if label_of(row) == shown_version(label)), None)
 
 
 def refuse_foreign(name: str, model: Model | None) -> None:
-    """Raise Conflict if the model of that name has versions that are no archives."""
+    """Raise Conflict if the model of that name has versions that are not TorchServe archives."""
     if model is not None and any(row.format != FORMAT for row in model.versions.all()):
         refuse_twin(name)
 
@@ -144,7 +143,7 @@ def scratch() -> Iterator[Path]:
 
 
 def text_import(context: ImportContext, model_name: str, path: str, text: str) -> Version:
-    """Publish a model that is one text, without loading it. It raises the errors of `version_import`."""
+    """Publish a model whose only file has this path and text, without loading it. It raises the errors of `version_import`."""
     with scratch() as folder:
         file = folder / "text"
         file.write_text(text)
@@ -169,7 +168,7 @@ def _proposed(context: ImportContext, model: SetUpModel, upload: Upload) -> Docu
 
 
 def _driven(context: ImportContext, upload: Upload, configured: Callable[[Upload], Document | None]) -> Version:
-    """Bring an upload from any state to a published version. configured: called with the upload once it is inspected."""
+    """Continue an upload from any state until it is a published version. configured: called with the inspected upload."""
     part, job = _Part(context.job_context, upload), context.job_context.job
     while True:
         upload.refresh_from_db()
@@ -191,7 +190,7 @@ def _driven(context: ImportContext, upload: Upload, configured: Callable[[Upload
 
 # -- an archive that was uploaded --------------------------------------------------------------------------------------
 def _prepare(upload: Upload, version: SetUpVersion, overlay: str) -> None:
-    """Give an upload the name of its model, and its own settings as a file next to the archive."""
+    """Give an upload the name of its model, and write its own settings into a file next to the archive."""
     if upload.state != UploadState.RECEIVING:
         return
     with transaction.atomic():
@@ -211,7 +210,7 @@ def _add_text(upload: Upload, path: str, text: str) -> None:
     UploadFile.objects.create(upload=upload, number=number, path=path, size=size, received=size)
 
 
-# -- an archive that lies in a folder ----------------------------------------------------------------------------------
+# -- an archive in a folder --------------------------------------------------------------------------------------------
 def _brought(context: ImportContext, model_name: str, files: Mapping[str, Path], overlay: str = "") -> Upload:
     """Return an upload that has received all of `files`: the upload that an earlier import began, or else a new one."""
     entries = {name: storage.hash_file(path) for name, path in files.items()}
@@ -256,7 +255,7 @@ def _dispose(upload: Upload) -> None:
 
 
 def discard_workflows(uploads: Mapping[str, Upload]) -> None:
-    """Remove the uploads of workflows' archives after everything in them is imported: they become no versions themselves."""
+    """Remove the uploads of workflow archives after the import. A workflow archive does not become a version."""
     for name, upload in uploads.items():
         if name.lower().endswith(WAR):
             _dispose(upload)

@@ -205,8 +205,8 @@ def import_run(
     """Run the job `import`, whose params hold a StoreParams as `store`. It continues an import that was interrupted.
 
     check: called before each archive; an exception that it raises ends the job. say: called with each line of the job's log.
-    The job ends when every model that it loads serves or has failed to load. Conflict, at the end: an archive was not imported
-    or a model did not load; the report, which is the job's result, has the reasons.
+    The job ends when every model that it loads serves or has failed to load. Its result is the report.
+    Raises Conflict at the end if an archive was not imported or a model did not load. The report has the reasons.
     """
     params = context.params["store"]
     actor = _actor(context.job, params)
@@ -309,7 +309,7 @@ class _Run:
         return row
 
     def _serve(self, name: str, serve: Callable[[], str]) -> None:
-        """Serve an imported model. serve: does it, unless an earlier import did, and returns a line for the log."""
+        """Serve an imported model. serve: serves it unless an earlier import did, and returns a line for the log."""
         served = AuditEntry.objects.filter(action=ACTION, model_name=name)
         before = served.count()
         self.tell(serve())
@@ -431,8 +431,10 @@ def _refuse_unmanaged(name: str, row: Model | None) -> None:
 
 
 def _refused_or_there(version: SetUpVersion, row: Model | None, *, read: bool) -> Row | None:
-    """Return the row of a version that was imported before, or None for a new one. Raises Conflict if the version cannot be
-    imported. read: compare the content of archives, not only their size."""
+    """Return the row of a version that was imported before, or None for a new one.
+
+    read: compare the content of archives, not only their size. Raises Conflict if the version cannot be imported.
+    """
     _refuse_unmanaged(version.model, row)
     refuse_foreign(version.model, row)
     found = present(row, version.version)

@@ -1,7 +1,7 @@
 """Reads a set-up of TorchServe from a folder or from uploads, and the properties of it that matter to models.
 
-The command may name any file. The page and REST may name only folders in SLIPWAY_IMPORT_FOLDERS and uploaded archives; then no
-link that leads out of those folders is followed, and no variable of the dashboard's environment is inserted.
+The command may name any file. The page and REST may name only folders in SLIPWAY_IMPORT_FOLDERS and uploaded archives. Imports
+of these follow no link out of the folders and insert no variable of the dashboard's environment.
 """
 
 import os

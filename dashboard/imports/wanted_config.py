@@ -77,7 +77,7 @@ def speaks_for(model: SetUpModel) -> SetUpVersion:
 
 
 def served_document(document: Document, served: list[int], published: list[int], default: int | None) -> Document:
-    """Return a configuration that serves these versions, and of them `default` answers requests that name no version."""
+    """Return a configuration that serves these versions. `default` answers requests that name no version."""
 
     def change(config: ModelConfig) -> None:
         config.ClearField("version_policy")

@@ -1,4 +1,4 @@
-"""Imports a workflow as the server registers it: each node becomes a model, and an ensemble of its name runs them."""
+"""Imports a workflow: each node becomes a model, and an ensemble with the workflow's name runs them."""
 
 import hashlib
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ FORMAT = "ensemble"
 
 @contextmanager
 def nodes_of(workflow: SetUpWorkflow, options: TorchServeOptions) -> Iterator[list[SetUpModel]]:
-    """Yield the models of a workflow's nodes; the archives of its functions exist until the block ends."""
+    """Yield the models of a workflow's nodes. The archives made from its functions exist until the block ends."""
     with scratch() as folder:
         unpacked, functions = folder / "war", folder / "functions"
         unpack(workflow.path, unpacked)
@@ -43,7 +43,7 @@ def nodes_of(workflow: SetUpWorkflow, options: TorchServeOptions) -> Iterator[li
 def ensemble_present(workflow: SetUpWorkflow, model: Model | None) -> Version | None:
     """Return the version that an earlier import made of this workflow, or None if there is none.
 
-    Raises Conflict if the model of that name is not this workflow.
+    Raises Conflict if another model has the workflow's name.
     """
     if model is None:
         return None

@@ -103,7 +103,7 @@ class JobContext:
     def _beat(self) -> None:
         try:
             while not self._stop.wait(HEARTBEAT_SECONDS):
-                # If the database is busy or away for a moment, one beat is lost, but the job goes on.
+                # If the database is busy or unreachable, one heartbeat is lost, but the job continues.
                 with contextlib.suppress(Error):
                     self._own().update(heartbeat_at=timezone.now())
                 close_old_connections()

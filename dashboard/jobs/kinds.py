@@ -21,8 +21,9 @@ class Kind:
     because a worker may die at any moment.
     abandoned: cleans up after a job that ended without a worker: cancelled in the queue, or given up because its worker died
     too often. It is called in the transaction that ends the job.
-    of_upload: the job works on one upload, whose page shows it. resume: the URL name of the page that continues a job that did
-    not succeed, for people who may upload code, and the label of its button. report: the template that shows the result.
+    of_upload: whether the job works on one upload, whose page shows it.
+    resume: the URL name of the page that continues a job that did not succeed, for people who may upload code, and the label
+    of its button. report: the template that shows the result.
     """
 
     name: str
@@ -35,7 +36,7 @@ class Kind:
 
 @functools.cache
 def kinds() -> dict[str, Kind]:
-    """Return the kinds by name. Their modules are imported here because the rooms with jobs are above this room."""
+    """Return the kinds by name. Their modules are imported here, because this room may not import the rooms with jobs."""
     rooms = sorted(path.parent.name for path in Path(__file__).parents[1].glob("*/jobs.py"))
     modules = [importlib.import_module(f"dashboard.{room}.jobs") for room in rooms]
     return {one.name: one for module in modules for one in vars(module).values() if isinstance(one, Kind)}

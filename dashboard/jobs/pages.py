@@ -22,7 +22,7 @@ def job(request: HttpRequest, pk: int) -> HttpResponse:
 
 @post("jobs/<int:pk>/cancel", Right.VIEW, name="job_cancel")
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:
-    """Cancel a job. job_cancel checks the right: operators may, and so may the person who began it."""
+    """Cancel a job. job_cancel checks the right: operators and the person who began the job may cancel it."""
     found = job_get(pk)
     done = f"Job {pk} stops at its next step, and leaves nothing half done."
     return act(request, job_cancel, done, "job", pk, job=found)

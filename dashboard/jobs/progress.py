@@ -6,7 +6,7 @@ from dashboard.jobs.context import JobContext
 from repository.files.progress import Progress
 
 WRITE_SECONDS = 0.5
-SHARE = 95  # per cent for the files; the steps after the files are in place are short
+SHARE = 95  # the percentage for copying and hashing files; the later steps are short
 
 
 class JobProgress(Progress):

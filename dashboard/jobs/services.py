@@ -78,8 +78,7 @@ def job_cancel(*, job: Job, actor: Actor) -> Job:
 
 
 def job_request_cancel(*, job_id: int) -> None:
-    """Cancel an unfinished job without a check of rights, because the caller has ended its work; a queued job ends when it
-    runs."""
+    """Cancel an unfinished job without checking rights. A queued job ends when a worker takes it."""
     Job.objects.filter(pk=job_id, state__in=UNFINISHED).update(cancel_requested=True)
 
 

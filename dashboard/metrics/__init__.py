@@ -1,9 +1,9 @@
-"""Metrics of servers: the live feed, live charts, and history in histograms that merge, with pages and REST. The room imports
+"""Metrics of servers: the live feed, live charts, and history in mergeable histograms, with pages and REST. The room imports
 `servers` and the rooms below. `watch` writes history; the pages of models and the overview read it.
 
 feed       the live feed: cumulative counters -> differences between two events
 usage      the figures of a model in one span: sums and histograms that merge
 live       one subscription to each server's feed, shared by the WebSockets (consumers)
-samples    the stored form of a span; services writes and rolls up, selectors reads for charts
-recent     the figures of lists: now, and the last quarter of an hour
+samples    the stored form of a span; `services` stores and merges it, `selectors` reads it for charts
+recent     the figures in lists of models: now, and in the last 15 minutes
 """

@@ -45,7 +45,7 @@ class Tick:
     models: dict[Key, Usage]
     process: ProcessGauges
     memory: dict[Key, int] = field(default_factory=dict)  # bytes of each loaded version, GPUs included
-    floors: frozenset[Key] = frozenset()  # versions whose memory is only known by their files, a lower bound
+    floors: frozenset[Key] = frozenset()  # versions whose memory is only a lower bound, from the size of their files
 
 
 class BucketMap:
@@ -61,7 +61,7 @@ class BucketMap:
         self._map = None if same else [min(bisect_left(BOUNDS_US, bound), last) for bound in bounds_us]
 
     def read(self, counts: Mapping[str, int]) -> Counts:
-        """Return a histogram in our buckets. counts: its keys are text, as in JSON. Raises ValueError if a key is no bucket."""
+        """Return a histogram in our buckets. counts: bucket number, as text -> count. Raises ValueError for a wrong entry."""
         found = {int(bucket): count for bucket, count in counts.items()}
         if found and not (min(found) >= 0 and max(found) < self._buckets and min(found.values()) >= 0):
             raise ValueError("a histogram has an unknown bucket")
@@ -91,7 +91,7 @@ class FeedReader:
     _first: bool = True
 
     def read(self, event: FeedEvent) -> Tick | None:
-        """Return the tick that an event completes, or None for a hello, and for the first counters of a running server."""
+        """Return the tick that an event completes. None for a hello event, and for the first counters of a running server."""
         if isinstance(event, HelloEvent):
             self._greet(event.data)
             return None
@@ -226,7 +226,7 @@ async def follow_feed(client: AsyncServerClient, reader: FeedReader) -> AsyncGen
 
 
 def _tick_of(reader: FeedReader, event: FeedEvent) -> Tick | None:
-    """Return the tick of an event, if it completes one. Raises Refused if a server of this release sends no such event."""
+    """Return the tick that an event completes, or None. Raises Refused if the event is malformed."""
     try:
         return reader.read(event)
     except (AssertionError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

@@ -80,7 +80,7 @@ class Point(Message):
 
 
 class Lost(Message):
-    """Says that the feed is lost for now; points follow when the connection is back."""
+    """Says that the feed is interrupted. Points follow when the connection is restored."""
 
     def __init__(self, server: str, reason: str) -> None:
         body = {"type": "lost", "server": server, "message": f"{reason[:1].upper()}{reason[1:]}."}
@@ -104,7 +104,7 @@ class LiveFeed:
         return not self._queues
 
     def join(self) -> "asyncio.Queue[Message]":
-        """Return a queue that gets every message from now on; it holds the newest one already."""
+        """Return a queue that holds the newest message, and gets every later one."""
         queue: asyncio.Queue[Message] = asyncio.Queue(KEPT_MESSAGES)
         self._queues.add(queue)
         if self._newest is not None:

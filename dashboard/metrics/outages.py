@@ -18,7 +18,7 @@ _SOON = timedelta(minutes=5)  # after an outage of this length, clients may have
 def outage_sentence(servers: Sequence[Server], seconds: int = 900, model_name: str = "") -> str:
     """Return a sentence: how long servers did not answer in the last seconds, and how many requests (of a model or all) failed.
 
-    Return "" if all of them answered. The requests are estimated from the minute before, because nobody counted them.
+    Return "" if all of them answered. The requests are estimated from the minute before, because no server counted them.
     """
     now = timezone.now()
     since = now - timedelta(seconds=seconds)

@@ -27,7 +27,7 @@ EACH = "each"
 def metrics(request: HttpRequest) -> JsonResponse:
     """Answer with the history of `model` (default: all) on `server` (default: the first) between `start` and `end`.
 
-    Both moments are Unix seconds. 400: they are missing, in the wrong order, or further apart than LONGEST.
+    Both moments are Unix seconds. Raises Invalid if one is missing, or `end` is not within LONGEST seconds after `start`.
     version: one version of the model, or EACH for the series of each version in addition to the series of all versions.
     part=marks: only markers and outages.
     """

@@ -41,7 +41,7 @@ def recent_numbers(names: Iterable[str], now: float | None = None, *, sparks: bo
     """Return the numbers of each model by its name, and under "" the numbers of all models together.
 
     The rates of a model without requests are 0 if `watch` stored metrics in that time, else None. now: in Unix seconds.
-    sparks: if False, a twentieth of the rows is read, for very many models.
+    sparks: whether to read the sparklines of the models. Without them, only a twentieth of the rows is read.
     """
     now = time.time() if now is None else now
     wanted = set(names) | {""}

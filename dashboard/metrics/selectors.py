@@ -22,13 +22,13 @@ from dashboard.servers.messages import Gpu
 from dashboard.servers.selectors import outages
 from repository.core.histogram import BOUNDS_US
 
-# Enough points for a smooth chart; the coarsest resolution that still gives them is read.
+# Enough points for a smooth chart. Charts read the coarsest resolution that gives this many.
 ENOUGH_POINTS = 240
 MAX_POINTS = 900
-# A range may start this much before the oldest row that is promised, because its request took a moment. Rows are kept longer.
+# A range may start this many seconds before the oldest row that must exist, because a request takes time.
 _SLACK_S = 10
 _FIGURES = tuple(name for name in figures(Usage(), 1.0) if name != "failures")
-# Buckets of a heat map: four to each doubling, everything below 16 us in one.
+# A heat map has four bands for each doubling of latency, and one band for everything below 16 us.
 _BAND_BUCKETS = 4
 _VERSION_FIGURES = ("rps", "p50", "p99", "errors")  # the figures that charts show for each version
 MOST_VERSIONS = 6
@@ -90,10 +90,10 @@ class DownTime(TypedDict):
 
 @dataclass(slots=True)
 class _Step:
-    """The rows of one point of a chart. seconds: for how much of the point `watch` ran."""
+    """The rows of one point of a chart. seconds: how long `watch` ran in the point's span of time."""
 
     seconds: int = 0
-    usages: dict[int, list[Usage]] = field(default_factory=lambda: defaultdict(list))  # by the span's beginning
+    usages: dict[int, list[Usage]] = field(default_factory=lambda: defaultdict(list))  # by the start of the span
     processes: list[ProcessGauges] = field(default_factory=list)
 
     def usage(self) -> Usage:
@@ -147,9 +147,9 @@ def last_requested(*, server: Server, model_name: str, version: int) -> int | No
 def metrics_totals(
     *, server: Server, model_name: str, wanted: Sequence[tuple[Sequence[int], Sequence[Span]]]
 ) -> list[Totals]:
-    """Return the totals of each pair of versions and spans of time: these versions of a model together, in these spans.
+    """Return the totals of each pair of versions and spans in `wanted`: the versions together, in these spans of time.
 
-    A row that crosses the edge of a span counts where its middle lies.
+    A row that crosses the edge of a span counts if its middle is in the span.
     """
     spans = [span for _, within in wanted for span in within]
     numbers = {number for versions, _ in wanted for number in versions}
@@ -287,8 +287,8 @@ def _resolution(start: float, end: float, now: float) -> int:
 
 
 def _segments(server: Server, resolution: int, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the parts of a range as (resolution, from, to). The newest part comes from finer rows because it is not merged
-    yet."""
+    """Yield the parts of a range as (resolution, from, to). The newest part is read from finer rows because it is not
+    merged yet."""
     for span in sorted((one for one in RESOLUTIONS if one <= resolution), reverse=True):
         yield span, start, end
         rows = MetricSample.objects.filter(server=server, model_name="", resolution=span, at__gte=start, at__lt=end)

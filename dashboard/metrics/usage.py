@@ -21,7 +21,7 @@ class Figures(TypedDict):
     p99: float | None
     errors: float
     cancelled: float
-    failed_model: float  # these three are the reasons of errors; CANCELED, Triton's fourth, is `cancelled`
+    failed_model: float  # these three are Triton's failure reasons; the fourth, CANCELED, is `cancelled`
     failed_rejected: float
     failed_other: float
     inferences: float
@@ -38,10 +38,10 @@ class Figures(TypedDict):
 class Usage:
     """The usage of a version, a model or a whole server in one span of time.
 
-    success, fail and cancel count requests of clients, mirrored counts requests of shadows; inferences counts rows of batches,
+    success, fail and cancel count requests of clients. mirrored counts requests of shadows. inferences counts rows of batches.
     executions counts runs of the model. compute is input, inference and output together. pending and in_flight are the highest
-    readings of the span. request, queue and compute are histograms of durations; batches maps a batch size to its executions,
-    failures maps a reason to its requests. cache_hits and cache_misses count lookups in the response cache.
+    readings of the span. request, queue and compute are histograms of durations. batches: batch size -> executions. failures:
+    reason -> requests. cache_hits and cache_misses count lookups in the response cache.
     """
 
     success: int = 0

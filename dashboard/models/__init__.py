@@ -1,6 +1,6 @@
 """The tables of the database, with a file for each concept. All tables are in one room because they refer to each other in
-every direction. The room imports only `shared` and has no rules: those are in the services of other rooms. Services write the
-rows, selectors read them."""
+every direction. The room imports only `shared`. Services in other rooms enforce the rules and write the rows. Selectors read
+the rows."""
 
 from dashboard.models.audit import AuditEntry
 from dashboard.models.example import Example

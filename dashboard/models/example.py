@@ -37,7 +37,7 @@ class Example(models.Model):
     golden = models.BooleanField(default=False)
     absolute = models.FloatField(default=0.0)
     relative = models.FloatField(default=1e-3)
-    # Both are for lists, which do not read the tensors.
+    # size_bytes, signature: for lists, which do not read the tensors.
     size_bytes = models.PositiveIntegerField(default=0)  # the size of request and expected answer as JSON
     signature: "models.JSONField[Signature, Signature]" = models.JSONField(default=dict)  # inputs and expected outputs
     outcome: "models.JSONField[GoldenOutcome | None, GoldenOutcome | None]" = models.JSONField(null=True)

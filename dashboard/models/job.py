@@ -19,7 +19,7 @@ class JobParams(TypedDict, total=False):
 
 
 class StoreParams(TypedDict, total=False):
-    """The parameters of a job that imports a model store: its place and its options (imports)."""
+    """The parameters of a job that imports a model store (imports.services): its folder or uploads, and its options."""
 
     folder: str  # holds config.properties, and the store if config.properties names none
     model_store: str

@@ -1,8 +1,8 @@
 """Releases: immutable records of what a model should serve, and what servers reported about each.
 
-A release is written once. The facts of its life are rows of their own, which only `releases.life` writes. A text that changes
-nothing for clients is a row too, because servers report the text that they have read. But it begins no new release: it
-`continues` the previous one, and the facts belong to that one.
+A release is written once. The facts about its life are in other tables, which only `releases.life` writes. A text that changes
+nothing for clients also has a row, because servers report which text they have read. Such a row `continues` the previous
+release, and has no facts.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ class Release(models.Model):
     traffic: the arms' shares, in per cent, of requests that name no version. Keys are versions or addresses of other servers;
     {} if one version answers all.
     rollout: the rollout of which this release is a step.
-    continues: the release that this is only another text of, or None if this begins a release.
+    continues: the release of which this row is only another text, or None if this row begins a release.
     """
 
     model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="releases")

@@ -1,7 +1,7 @@
 """A rollout: the plan by which requests move from one version of a model to another, and its state.
 
-The releases hold the serving versions and their weights; a rollout has no weights of its own. The reports of servers are stored
-with it: the last report of each server, a coarse history, and the worst answers that differed.
+The releases hold the serving versions and their weights. Reports of servers are stored with the rollout: the last report of
+each server, a coarse history, and the mismatches with the largest differences.
 """
 
 from typing import NotRequired, TypedDict
@@ -49,7 +49,7 @@ class Latency(TypedDict):
 
 
 class WindowReport(TypedDict):
-    """The figures of an arm in the window that guardrails look at. seconds: the window's length, approximate until it is
+    """The figures of an arm in the window that guardrails evaluate. seconds: the window's length, approximate until it is
     full."""
 
     seconds: float
@@ -119,7 +119,7 @@ class Breach(TypedDict):
 class TrafficReport(TypedDict):
     """A server's report of a rollout, which its live feed sends once a second after changes.
 
-    rollout: the rollout's name, or None, without the fields below it, if the model has no rollout any more.
+    rollout: the rollout's name, or None if the model has no rollout any more; then the later fields are missing.
     guardrails: their states; [] before their first evaluation.
     """
 
@@ -138,11 +138,10 @@ class TrafficReport(TypedDict):
 class Rollout(models.Model):
     """name: the rollout's name in the traffic policy and in servers' reports. stable, candidate: the number of a version, or a
     model on another server as in the policy. step: the index in the plan. step_release: the release that began the step.
-    baked_s: the seconds that the step had served at its last pause; resumed_at: the end of that pause, from which further
-    seconds count. base: the release that was wanted before the rollout; a rollback returns to it. reason: a sentence that says
-    why the rollout ended. trouble: a clause that says why the rollout cannot go on; "" if it can. hold_until: the time until
-    which the old version stays loaded. forgotten_at: the time when somebody deleted the mismatches; older ones that servers
-    still report are not stored again.
+    baked_s: the seconds that the step had served at its last pause. resumed_at: the end of that pause. base: the release that
+    was wanted before the rollout; a rollback returns to it. reason: a sentence that says why the rollout ended. trouble: a
+    clause that says why the rollout cannot continue; "" if it can. hold_until: the time until which the old version stays
+    loaded. forgotten_at: the time when somebody deleted the mismatches. Older mismatches are not stored again.
     """
 
     model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="rollouts")
@@ -251,7 +250,7 @@ class Rollout(models.Model):
 
     @property
     def shadowed_version(self) -> int | None:
-        """The candidate that answers no client, or None if clients can still request it by its number, as before."""
+        """The shadow candidate that answers no client, or None. A candidate that served before still answers clients."""
         if not self.shadows or (self.base is not None and self.candidate_version in self.base.versions):
             return None
         return self.candidate_version
@@ -318,7 +317,7 @@ def _stable_unknown(report: TrafficReport, rollout: Rollout) -> bool:
 class RolloutFigures(models.Model):
     """A server's last report of a rollout.
 
-    report: the report, with histograms in our buckets. earlier: the counts of the server's processes that have ended, in the
+    report: the report, with histograms in our buckets. earlier: the counts of the server's earlier processes, in the
     shape of RolloutSample.data. every_s: the seconds between two rows of the history.
     """
 

@@ -31,7 +31,7 @@ class ServerState(models.Model):
     server = models.OneToOneField(Server, on_delete=models.CASCADE, related_name="state", primary_key=True)
     state = models.CharField(max_length=16, choices=ServerStatus.choices, default=ServerStatus.STOPPED)
     pid = models.PositiveIntegerField(null=True)
-    instance = models.CharField(max_length=64, blank=True, default="")  # the server's own id of this process
+    instance = models.CharField(max_length=64, blank=True, default="")  # the id that the server gave its process
     started_at = models.DateTimeField(null=True)
     restarts = models.PositiveIntegerField(default=0)
     last_reason = models.CharField(max_length=500, blank=True, default="")
@@ -90,8 +90,8 @@ class ModelSync(models.Model):
     instance = models.CharField(max_length=64, blank=True, default="")
     # The release of the last load that succeeded, for a server that does not report its release.
     release = models.ForeignKey("Release", null=True, on_delete=models.SET_NULL, related_name="+")
-    # Whether a load in the present process sent a configuration in place of the folder's; the server keeps it until
-    # files change.
+    # Whether a load sent a configuration in place of the folder's to the present process, which keeps it until files
+    # change.
     override = models.BooleanField(default=False)
     attempts = models.PositiveIntegerField(default=0)  # the number of failed attempts in a row
     error = models.TextField(blank=True, default="")

@@ -12,7 +12,7 @@ from dashboard.shared.choices import UploadState
 
 
 class Upload(models.Model):
-    """An upload. Only uploads.states writes `state`; it shows the contents of disk and database in each state."""
+    """An upload. Only uploads.states writes `state`. Its docstring lists the data on disk and in the rows for each state."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="uploads")

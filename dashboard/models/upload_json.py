@@ -2,8 +2,8 @@
 
 proposal      Proposal      the inspection's report; written when it ends (states.accept), shown over REST unchanged
 contents      Contents      the files of the version; written with the proposal
-publication   Publication   the last request to publish; written when publishing is asked for (states.publish), given the
-                            decided text before the version is placed (states.decide), emptied when it is done
+publication   Publication   the last request to publish; states.publish writes it, states.decide adds the final text, and a
+                            finished publication empties it
 """
 
 from dataclasses import asdict, dataclass
@@ -61,8 +61,7 @@ class Contents(TypedDict, total=False):
 class PublishRequest:
     """A person's request to publish an upload.
 
-    document: the configuration to publish. If it is None, the upload's own configuration is published, or else the one that
-    the model has when the version is placed.
+    document: the configuration to publish. None publishes the upload's own configuration, or else the model's present one.
     base_release: the model's release that the document was made from; 0 for none, None if unknown.
     strict: whether an outdated base_release is refused even if the texts are the same.
     rights: the names of the person's rights when they asked.

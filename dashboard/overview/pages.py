@@ -38,7 +38,7 @@ class Everything:
 
     @cached_property
     def down(self) -> list[Server]:
-        """All servers if no server answers: then each server has a line, and models have no lines."""
+        """All servers if none of them answers, else []. Then the page lists the servers and no models."""
         return all_down()
 
     @cached_property
@@ -73,7 +73,7 @@ class Everything:
 
     @cached_property
     def rollouts(self) -> list[Rollout]:
-        """The rollouts that cannot go on, and those that were rolled back in the last day."""
+        """The rollouts that cannot continue, and the rollouts that were rolled back in the last day."""
         return [] if self.down else rollouts_of_note()
 
     @cached_property

@@ -174,7 +174,7 @@ def rights_of(person: User) -> list[str]:
 
 @register.filter
 def opens(token: ApiToken) -> list[str]:
-    """Return the rights of a token that its person has at present."""
+    """Return the rights that a token gives now: those of its rights that its owner still has."""
     return list(token_rights(Actor(user=token.user, token=token)))
 
 

@@ -22,7 +22,7 @@ MAX_DEPTH = 8  # ensembles of ensembles
 def output_labels(name: str, depth: int = MAX_DEPTH) -> dict[str, list[str]]:
     """Return the names of classes for each output that has any.
 
-    An ensemble's output without a label file has the labels of the step that makes it. A file that cannot be read is skipped,
+    An ensemble's output without a label file has the labels of the step that produces it. An unreadable file is skipped,
     because the server reports it when it loads the model. depth: the most levels of nested ensembles.
     """
     try:

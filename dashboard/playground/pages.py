@@ -135,7 +135,7 @@ def _version(published: list[Version], name: str, live: list[int], aliases: dict
 
 
 def _rest_addresses(name: str, *, streams: bool) -> dict[str, str]:
-    """Return the page's REST addresses; the page replaces VERSION in one. streams: whether responses come one by one."""
+    """Return the page's REST addresses; the page replaces VERSION in one. streams: whether the model streams responses."""
     kind = "infer_stream" if streams else "infer"
     return {
         "infer": reverse(f"api_model_{kind}", args=[name]),

@@ -98,7 +98,7 @@ class InferStream(Endpoint):
         response = StreamingHttpResponse(lines, content_type=LinesRenderer.media_type)
         close_old_connections()  # a long stream must not hold a session of the database
         response["Cache-Control"] = "no-store"
-        response["X-Accel-Buffering"] = "no"  # a proxy in front passes each line on immediately
+        response["X-Accel-Buffering"] = "no"  # a reverse proxy, such as nginx, must not buffer the lines
         return response
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class ModelSource(NamedTuple):
-    """A page that brings models from elsewhere, for people who may upload code. address: the page's name for `reverse`."""
+    """A page to import models from another product. People who may upload code see it. address: its name for `reverse`."""
 
     address: str
     label: str

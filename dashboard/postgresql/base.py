@@ -1,8 +1,8 @@
 """Django's backend for PostgreSQL, with at most `max_sessions` (in OPTIONS) sessions of one process.
 
 Under ASGI each request runs on its own thread, and each thread that queries the database opens a session. Without a bound, 100
-simultaneous requests (the most sessions that PostgreSQL takes) would leave no session for the other processes. A thread waits
-for a session. If no session becomes free in time, the answer to its request says that the database does not answer.
+simultaneous requests would use all sessions (PostgreSQL's default limit), and leave none for other processes. A thread waits
+for a session. If none becomes free in time, the answer to its request says that the database does not answer.
 """
 
 import threading
@@ -23,9 +23,9 @@ class Sessions:
         self._lock = threading.Lock()
 
     def take(self, most: int) -> threading.BoundedSemaphore:
-        """Wait for a place and return the semaphore whose `release` gives it back.
+        """Wait until the process may open a session. Return the semaphore to release when the session is closed.
 
-        Raises OperationalError if none becomes free in time.
+        Raises OperationalError if no session becomes free in time.
         """
         with self._lock:
             if self._free is None:
@@ -55,7 +55,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         except BaseException:
             place.release()
             raise
-        # If a thread ends without closing its session, the session ends when its object is collected.
+        # If a thread ends without closing its session, the session ends when the connection is garbage-collected.
         self._release = weakref.finalize(connection, place.release)
         self._release.atexit = False
         return connection

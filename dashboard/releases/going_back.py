@@ -11,7 +11,7 @@ from repository.config.lines import unified
 
 @dataclass(frozen=True, slots=True)
 class GoingBack:
-    """The changes of going back to `release`.
+    """The effects of going back to `release`.
 
     refusals: the reasons why it is impossible, as sentences without a full stop; [] if it is possible. last: the number of the
     release's last text, which is used again. pinned: whether that text must name its versions explicitly. diff: a unified diff
@@ -36,7 +36,7 @@ class GoingBack:
 
 
 def going_back(model: Model, release: Release) -> GoingBack:
-    """Return the changes of going back to an earlier release of a model, and the reasons if it is impossible."""
+    """Return the effects of going back to an earlier release of a model, and the reasons if it is impossible."""
     newest, refusals = newest_release(model), _refusals(model, release)
     now = current_document(model)
     last = _last_text(release)
@@ -60,8 +60,7 @@ def document_to_return(model: Model, release: Release) -> Document:
     """Return the configuration with which a release serves its versions again, whatever versions were published since.
 
     If the policy "latest" selects another version now, the document names the versions. The traffic policy of a rollout is left
-    out: its stable version answers all requests. If the release has several texts, the last one is used, which may have more
-    settings for versions that it does not serve.
+    out: its stable version answers all requests. If the release has several texts, the last one is used.
     """
     document, there = _last_text(release).document.without_traffic(), model.published_numbers()
     return document if document.versions(there) == release.versions else document.pinned(release.versions, there)

@@ -19,9 +19,9 @@
          v
        SERVED   of the newest release, while the model is not loaded: IDLE
 
-A further text of a release changes nothing for clients and has no life of its own: it shares the life of the release. Going
-back to a release makes another release with the same text and versions. Acts of people change no state: they make the next
-release, and these facts follow from the answers of servers.
+A further text of a release changes nothing for clients, and shares the life of the release. Going back to a release makes
+another release with the same text and versions. Acts of people do not change the state of a release: they make the next
+release. Only the answers of servers change these facts.
 
     fact                     row                                        written because of
     wanted since             Release.created_at; the newest one,        release_make
@@ -36,8 +36,8 @@ A SIGKILL of `watch` may leave a check at RUNNING: `end_abandoned_checks` ends i
 A span that is open then is ended or kept when the server first answers with its index.
 
 A span records what `watch` saw. If two observations of a server are so far apart that the server may have stopped in between,
-the span ends at the first one and another span begins at the second. The reason may be that `watch` was down, the machine
-slept, or its clock was set.
+the span ends at the first one and another span begins at the second. This happens if `watch` was down, the machine slept, or
+its clock was set.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,14 +53,14 @@ from dashboard.models import Release, ReleaseCheck, ReleaseSpan, Server
 from dashboard.models.release import CheckStep
 from dashboard.shared.choices import CheckState, ReleaseState
 
-# If a release serves at two observations that are no further apart than this, it served in between.
+# A release that serves at two observations, at most this far apart, also served in between.
 UNSEEN = timedelta(seconds=10)
 
 _BROKEN_OFF = "The check was broken off."
 
 
 class Facts(NamedTuple):
-    """The facts of one release on one server. newest: whether no later one was made. loaded: whether the model should load."""
+    """The facts of one release on one server. newest: whether it is the newest. loaded: whether the model should be loaded."""
 
     newest: bool
     loaded: bool
@@ -120,14 +120,14 @@ def passed(*, release: Release, server: Server, steps: Sequence[CheckStep] = ())
 
 
 def failed(*, release: Release, server: Server, error: str, steps: Sequence[CheckStep] = ()) -> None:
-    """Record that the server failed to load the release; the release before it goes on serving."""
+    """Record that the server failed to load the release. The release before it continues to serve."""
     known = ReleaseCheck.objects.filter(release=release.begun, server=server)
     before = known.values_list("attempts", flat=True).first()
     _end(release, server, CheckState.FAILED, steps, error, attempts=(before or 0) + 1)
 
 
 def end_abandoned_checks(*, server: Server) -> None:
-    """End the checks of an earlier `watch` whose results never came. A release that has served counts as passed."""
+    """End the checks of an earlier `watch` whose results never arrived. A release that has served counts as passed."""
     running, now = ReleaseCheck.objects.filter(server=server, state=CheckState.RUNNING), timezone.now()
     served = ReleaseSpan.objects.filter(server=server).values("release")
     running.filter(release__in=served).update(state=CheckState.PASSED, ended_at=now)

@@ -39,7 +39,7 @@ def load_plan(*, model_id: int, server: Server, serves: bool) -> LoadPlan | None
     wanted = newest_release(model)
     if wanted is None:
         return LoadPlan(None, "", [], False, False)
-    # A new server has served nothing yet: then the releases that the bundled server served count.
+    # For a server that has served nothing yet, the releases that the bundled server served count.
     served = [] if serves else last_good(model, server) or last_good(model)
     good = [one for one in served if not same_content(one, wanted)][:_CANDIDATES]
     passed = ReleaseCheck.objects.filter(release=wanted.begun, server=server, state=CheckState.PASSED).exists()
@@ -49,11 +49,10 @@ def load_plan(*, model_id: int, server: Server, serves: bool) -> LoadPlan | None
 
 
 def needs_another_load(*, model_id: int, loading: Release | None) -> bool:
-    """Return whether the wanted release needs a load of its own while a load for an earlier release is under way.
+    """Return whether the wanted release needs a separate load while a load for an earlier release is under way.
 
-    It needs none if the versions stay and the change needs no reload, such as other names or one more version. The next load
-    applies such a change, after the present one, which may have taken long already. A new request for the same release needs
-    another load.
+    It needs none if the versions stay and the change needs no reload, such as new aliases or an added version. The next load
+    after the present one applies such a change. A new request for the same release needs another load.
     """
     model = Model.objects.filter(pk=model_id).first()
     wanted = newest_release(model) if model else None

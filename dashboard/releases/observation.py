@@ -14,8 +14,8 @@ from dashboard.servers.server_state import VersionStatus
 def releases_observed(*, server: Server, statuses: Iterable[VersionStatus]) -> None:
     """Record which releases serve, from a server's report of all its versions.
 
-    A server of another make, or one that serves a text without a stamp, does not report the release of a version; then the
-    release that was loaded there last counts.
+    Servers other than Slipway's report no release, nor does a server that serves a text without a stamp. Then the release that
+    was last loaded there counts.
     """
     releases = _serving_releases(status for status in statuses if status.serves)
     open_spans = ReleaseSpan.objects.filter(server=server, ended_at=None)

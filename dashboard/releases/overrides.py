@@ -20,8 +20,8 @@ def override_of(release: Release) -> str:
 def wanted_override(release: Release) -> str:
     """Return the configuration that a load of the wanted release sends; "" if that release is on disk.
 
-    After config.pbtxt was edited or a version was added by hand, a server that restarts serves the release as it did before.
-    Files of a version that were changed in place stay changed.
+    With it, a server that restarts after config.pbtxt was edited, or a version was added by hand, still serves the wanted
+    release. It does not undo changes to the files of a version.
     """
     model, document = release.model, release.document
     known = model.published_numbers()

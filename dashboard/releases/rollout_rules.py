@@ -29,10 +29,9 @@ def traffic_kept(model: Model, before: Document, document: Document) -> Document
 
 
 def traffic_adopted(model: Model, before: Document, document: Document) -> Document:
-    """Return a document that was written by hand in the form in which it can be adopted while a rollout is under way.
+    """Return a document written by hand, with the traffic policy that lets it be adopted during a rollout.
 
-    The policy stays as the rollout has it. If another version answers by default, the policy is removed, which ends the
-    rollout.
+    The rollout's present policy is kept. If another version answers by default, the policy is removed, which ends the rollout.
     """
     rollout, given = under_way(model), document.traffic
     if rollout is None or given is None or given.get("rollout") != rollout.name:
@@ -52,7 +51,7 @@ def refuse_other_default(model: Model, before: Document, document: Document) -> 
 
 
 def same_but_weight(one: Document, other: Document) -> bool:
-    """Return whether two texts differ at most in the weight of one rollout, because its steps do not count as edits."""
+    """Return whether two texts differ at most in the weight of the same rollout. A rollout's steps do not count as edits."""
     first, second = one.traffic, other.traffic
     if first is not None and second is not None and first.get("rollout") == second.get("rollout"):
         one = one.with_traffic(second)

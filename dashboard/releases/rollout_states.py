@@ -29,8 +29,8 @@ The contents of each state. Everything except the row follows from the newest re
     ABORTED,     as before the rollout                      as any model
     ROLLED_BACK
 
-Text, release and state are written in one transaction, the text last. A process that is killed in between leaves a text that
-`text_take_back` overwrites, and a row that is still true.
+Text, release and state are written in one transaction, the text last. A process that is killed in between leaves the old row,
+which is still correct, and a text that `text_take_back` overwrites.
 """
 
 from collections.abc import Mapping
@@ -118,7 +118,7 @@ def roll_back(rollout: Rollout, *, reason: str) -> None:
 
 
 def troubled(rollout: Rollout, trouble: str) -> bool:
-    """Note why the rollout cannot go on, as a clause ("" for no trouble); return whether that is new."""
+    """Record why the rollout cannot continue, as a clause ("" if it can). Return whether the reason is new."""
     if rollout.trouble == trouble:
         return False
     Rollout.objects.filter(pk=rollout.pk).update(trouble=trouble)

@@ -17,7 +17,7 @@ from dashboard.shared.exceptions import NotFound
 from repository.config.document import NOTHING, Document
 
 _CANDIDATES = 20
-_LOOKED_BACK = 500  # the most releases that are searched for the one to which *go back* returns
+_LOOKED_BACK = 500  # the most releases that `way_back` searches
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def release_get(model: Model, number: int) -> Release:
 
 
 def newest_release(model: Model) -> Release | None:
-    """Return the release on disk, whether the model is loaded or not: the newest one, or its newest text."""
+    """Return the row whose text is on disk: the newest release, or its newest further text. The model need not be loaded."""
     return texts(model).first()
 
 
@@ -101,10 +101,10 @@ def last_good(model: Model, server: Server | None = None) -> list[Release]:
 
 
 def way_back(model: Model, server: Server | None = None) -> Release | None:
-    """Return the last release that served well and differs from the wanted one, or None if there is none.
+    """Return the release to which *go back* returns: the last good one that differs from the wanted one, or None.
 
-    While the wanted release has failed, this one serves in its place. A release is left out if guardrails have since taken out
-    the version that answers its requests.
+    It serves in place of a wanted release that has failed. A release is left out if guardrails have since taken out the version
+    that answers its requests.
     """
     newest = model.releases.first()
     if newest is None:
@@ -139,7 +139,7 @@ def releases_begun(*, server: Server, since: datetime, until: datetime, model_na
 
 
 def releases_served(model: Model, count: int) -> list[ReleaseSpan]:
-    """Return the last time that each of the newest releases served on the bundled server, the newest first."""
+    """Return the last span of each release that served on the bundled server, the newest first, at most `count`."""
     newest: dict[int, ReleaseSpan] = {}
     for span in _spans(model, None)[: 4 * count]:
         newest.setdefault(span.release_id, span)

@@ -37,10 +37,10 @@ def release_make(
     """Make the next release and write its text, in the caller's transaction, which holds a lock on `model`.
 
     document: the configuration, which the caller has checked. action: the action of the audit entry; "" for no entry.
-    rollout: the rollout of which this release is a step; any other release ends the rollout under way, unless it keeps the
+    rollout: the rollout of which this release is a step. Any other release ends the rollout under way, unless it keeps the
     rollout's policy.
-    begins: make a release of its own even if clients notice no change of the text, because something else has changed.
-    Otherwise such a row is a further text of the release before it.
+    begins: make a new release even if clients notice no change of the text, because something else has changed. Otherwise such
+    a row is a further text of the previous release.
     write: if False, the text with the number of this release is already on disk.
     stamp: if False, the release has no text, because the folder has none.
     """
@@ -90,7 +90,7 @@ def _continued(before: Release | None, document: Document, versions: list[int]) 
 
 
 def text_take_back(model: Model) -> bool:
-    """Overwrite the text of a release that was never made with the newest release's; return whether there was such a text.
+    """If the text on disk belongs to a release that was never made, write the newest release's text. Return whether it did.
 
     Numbers are consecutive, so a text on disk with the next number belongs to a transaction that was rolled back. The caller's
     transaction holds a lock on `model`, so that nobody makes that release now. The model is loaded again, because a server may

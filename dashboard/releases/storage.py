@@ -1,4 +1,4 @@
-"""The managed repository at the place in the settings, and the recorded fingerprints of its files."""
+"""The managed repository, in the folders that the settings name, and the recorded fingerprints of its files."""
 
 import hashlib
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ def _repository(root: Path, staging: Path, archive: Path, reserve: int) -> Model
 
 
 class OnDisk(NamedTuple):
-    """config.pbtxt as it is now, with its stamp. text: the text, or None without a file or with a `problem`, a clause."""
+    """The present config.pbtxt, with its stamp. text: None if there is no file or it has a `problem` (a clause)."""
 
     text: str | None
     problem: str = ""

@@ -1,5 +1,5 @@
-"""The automatic work of `watch` for rollouts: it stores the reports of servers, takes the next step when it is due, goes back
-after a breach, and unloads a version that was held long enough.
+"""The automatic work of `watch` for rollouts: it stores the reports of servers, takes the next step when it is due, rolls back
+after a breach, and unloads the old version after its hold time.
 
 A server decides only about a breach: when it reports one, it has already taken the candidate out. A breach on any watched
 server ends the rollout on all of them. Each act is a service that checks the state of the rollout in one transaction, so that
@@ -37,7 +37,7 @@ from dashboard.shared.exceptions import DashboardError, WrongState
 
 logger = logging.getLogger(__name__)
 
-# For a candidate that does not load: the first failure may have been a fault of the server.
+# The failed loads of a candidate before the rollback: the first failure may have been the server's fault.
 LOADS_TRIED = 2
 
 
@@ -50,7 +50,7 @@ def rollouts_open() -> list[Rollout]:
 def rollout_look(*, rollout: Rollout, server: Server, report: TrafficReport | None, instance: str) -> None:
     """Store a server's report of a rollout, and take the step that is due. report: the report, or None if it is not new.
 
-    A step that cannot be taken is noted on the rollout, and tried again with the next call.
+    If the step cannot be taken, the reason is recorded on the rollout, and the next call tries again.
     """
     try:
         if report is not None:
@@ -135,7 +135,7 @@ def _not_loaded(rollout: Rollout, server: Server) -> ReleaseCheck | None:
 
 
 def _end_or_wait(rollout: Rollout, server: Server, failed: ReleaseCheck) -> None:
-    """Roll back if the candidate never served; else note the failure while the server goes on serving the step before."""
+    """Roll back if the candidate never served. Else record the failure; the server continues to serve the previous step."""
     release, error = failed.release, failed.error.rstrip(".")
     begun = rollout.step > 0 or ReleaseSpan.objects.filter(release__rollout=rollout, server=server).exists()
     if begun:

@@ -27,9 +27,8 @@ class Served(NamedTuple):
 def bake_left(rollout: Rollout, served: Mapping[Server, Served]) -> float | None:
     """Return the seconds until the next step begins automatically, 0 if it is due, or None if none will or the time is unknown.
 
-    served: the result of `served_by`. The time of a step counts while every server serves the step; the step ends when that
-    time is over and no guardrail waits for samples any more. For a paused rollout, the result is the time that is left when it
-    is resumed.
+    served: the result of `served_by`. The time of a step counts while every server serves the step. The step ends when its time
+    is over and no guardrail waits for samples. For a paused rollout, the result is the time left after it is resumed.
     """
     if rollout.state not in UNDER_WAY or not comes_by_itself(rollout):
         return None
@@ -48,7 +47,7 @@ def least(served: Mapping[Server, Served]) -> float:
 def served_by(rollout: Rollout) -> dict[Server, Served]:
     """Return how long each server has served the present step: the bundled server, which is first, and others that answer.
 
-    A server that is cut off is left out, because it would hold up the rollout.
+    An unreachable server is left out, because it would block the rollout.
     """
     spans = ReleaseSpan.objects.none()
     if rollout.step_release is not None:
@@ -75,7 +74,7 @@ def _seconds(rollout: Rollout, server: Server, spans: list[Span]) -> float:
 
 
 def comes_by_itself(rollout: Rollout) -> bool:
-    """Return whether something follows the present step without a person."""
+    """Return whether the rollout leaves the present step automatically."""
     if rollout.kind == RolloutKind.AB:
         return False
     if rollout.kind == RolloutKind.SHADOW:

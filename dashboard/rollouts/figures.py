@@ -1,8 +1,8 @@
 """Stores the reports of servers about a rollout: the last report of each, a coarse history of both arms, the worst mismatches.
 
-The counts of a server begin at zero with its process; the counts of earlier processes are added, so that sums only grow. The
-history consists of readings of these sums, at first one every few seconds. If there are too many readings, every second one is
-removed, and later ones are taken further apart.
+The counts of a server begin at zero with its process. The counts of earlier processes are added, so that sums only grow. The
+history consists of samples of these sums, at first one every few seconds. If there are too many samples, every second one is
+removed, and the interval of later ones is doubled.
 """
 
 import time
@@ -23,7 +23,7 @@ from repository.core.json_types import JsonObject
 
 FIRST_EVERY_S = 10
 MOST_SAMPLES = 600  # the most samples of one rollout on one server
-KEPT_DAYS = 30  # the history of a rollout is kept so long after its end
+KEPT_DAYS = 30  # the history of a rollout is kept for this many days after its end
 
 ARMS = ("stable", "candidate")
 _WORST = 1e300  # the score of an infinite difference
@@ -183,12 +183,12 @@ def keep_of(rollout: Rollout) -> Keep | None:
 
 
 def mismatches_store(*, rollout: Rollout, server: Server, rows: Iterable[Mismatch]) -> None:
-    """Store the worst of these and the stored mismatches, within the bounds of the plan."""
+    """Store these mismatches. Of all stored mismatches, keep the worst, within the limits of the plan."""
     keep = keep_of(rollout)
     if keep is None:
         return
     with transaction.atomic():
-        # A request to forget the mismatches changes this row first.
+        # The lock waits for a request that deletes the mismatches, because it writes this row first.
         forgotten_at = Rollout.objects.select_for_update().values_list("forgotten_at", flat=True).get(pk=rollout.pk)
         since = max(timezone.now() - timedelta(days=keep.days), forgotten_at or datetime.min.replace(tzinfo=UTC))
         made = [row for row in (_mismatch(rollout, server, row) for row in rows) if row.at > since]

@@ -87,7 +87,7 @@ class Row:
 
 @dataclass(slots=True)
 class Form:
-    """The contents of the form. values: by single field. remotes: by arm and field. errors: by field, "" for the whole form."""
+    """The contents of the form. values: field -> text. remotes: arm -> field -> text. errors: field, or "" -> reason."""
 
     kind: str
     values: dict[str, str]

@@ -87,7 +87,7 @@ def _form(request: HttpRequest, model: Model, form: Form, status: int = 200) -> 
 
 @get("rollouts/", Right.VIEW, name="rollouts")
 def all_rollouts(request: HttpRequest) -> HttpResponse:
-    """Rollouts of all models: those under way, each with its way back, and those that ended."""
+    """Show the rollouts of all models: those under way, each with a button to undo it, and those that ended."""
     ended = select.rollouts_of_all().filter(ended_at__isnull=False)
     context = {"open": select.rollouts_unfinished()[:_OPEN], "page": page_of(request, ended), "outage": outage()}
     return respond(request, "rollouts/all", context)
@@ -102,7 +102,7 @@ def model_rollouts(request: HttpRequest, name: str) -> HttpResponse:
 
 @get("models/<str:name>/rollouts/<str:rollout>/", Right.VIEW)
 def model_rollout(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
-    """One rollout: its state, its plan, and its history of acts."""
+    """Show one rollout: its state, its plan, and its history of acts."""
     head = model_context(name, "releases")
     found = select.rollout_get(head["model"], rollout)
     done = list(story(found))

@@ -21,7 +21,9 @@ _ROOM = 1.25  # the width of a line, as a multiple of its largest value
 _EDGE = 1.5  # per cent, so that a mark at either end is whole
 _STORY = 200  # entries
 _MOST_RUNGS = 8  # side by side
-QUIET_AFTER = timedelta(seconds=15)  # a server reports changes each second
+QUIET_AFTER = timedelta(
+    seconds=15
+)  # without a report for so long there were no requests: changes are reported each second
 SHOWN_AFTER = timedelta(hours=24)  # an ended rollout stays on the page of releases for this time
 
 
@@ -77,7 +79,7 @@ class Picture:
 
     @property
     def window(self) -> str:
-        """The age of the figures, in words."""
+        """The span of time of the figures, in words."""
         seconds = self.standing.recent_s
         return "since it began" if seconds is None else f"last {duration(seconds)}"
 
@@ -87,7 +89,7 @@ class Picture:
 
     @property
     def last(self) -> bool:
-        """True if the step is a canary's last one, after which the promotion comes."""
+        """True at the last step of a canary, before the promotion."""
         canary = self.rollout.kind == RolloutKind.CANARY
         return self.under_way and self.rollout.next_weight is None and canary
 

@@ -19,7 +19,7 @@ MAX_HOLD_DAYS = 365
 PROMOTE = ("auto", "hand")
 
 _BAKE_S = 600.0
-_DIGITS = 4  # the decimals of a weight: sentences show all of them, so that only 0 and 100 read as 0 and 100
+_DIGITS = 4  # the most decimals of a weight; sentences show all, so that 99.9999 is not shown as 100
 _GUARDRAILS: list[JsonObject] = [
     {"metric": "errors", "margin": 0.01},
     {"metric": "latency", "quantile": 0.5, "ratio": 1.5},
@@ -94,7 +94,7 @@ def policy_of_plan(
 
 
 def stopped_policy(rollout: Rollout) -> JsonObject | None:
-    """Return the policy by which stable answers all, or None if stable is a version of the model, which needs no policy."""
+    """Return the policy with which stable answers everything; None if stable is a version of the model and needs no policy."""
     if not isinstance(rollout.stable, dict):
         return None
     return {"rollout": rollout.name, "candidate": rollout.candidate, "stable": rollout.stable, "weight": 0}

@@ -106,11 +106,10 @@ class RolloutStanding:
     """The standing of a rollout, from the reports of the bundled server.
 
     weight: the candidate's weight in the newest release, in per cent. in_force: the weight that the server applies, or None if
-    it has not reported one. serves: whether the newest release of the rollout serves. server: the server that these figures
-    are from, or "" if no other server is watched. bake_left: the seconds until the next step begins automatically, or those
-    that are left while the rollout is paused, or None if no step will begin or it waits. waits_for: a clause that says what
+    it has not reported one. serves: whether the newest release of the rollout serves. server: the name of the server with these
+    figures; "" if it is the only watched server. bake_left: the result of baking.bake_left. waits_for: a clause that says what
     the step waits for. arms: the figures since the rollout began. recent: the figures in the guardrails' window, which is
-    recent_s seconds long. They are equal to `arms` if there is no window (recent_s is None).
+    recent_s seconds long; equal to `arms` if there is no window (recent_s is None).
     """
 
     rollout: Rollout
@@ -163,9 +162,9 @@ class RolloutStanding:
 class LastChange:
     """The last change of a model, and how to undo it.
 
-    undo: "abort" (the rollout; after its promotion too, while the old version is held), "go_back" (to release `target`),
-    "return" (to the other server that the rollout has replaced), or "" if there is nothing to go back to, or the rollout was
-    undone already. words: a sentence about the effect of undoing.
+    undo: how to undo it. "abort" aborts the rollout, also while the old version is held. "go_back" goes back to release
+    `target`. "return" goes back to the server that the rollout has replaced. "" means that the rollout was undone already, or
+    that there is no release to go back to. words: a sentence about the effect of undoing.
     """
 
     happening: Happening | None
@@ -202,7 +201,7 @@ def rollouts_of_all(state: str = "") -> QuerySet[Rollout]:
 
 
 def rollouts_unfinished() -> QuerySet[Rollout]:
-    """Return the unfinished rollouts of all models: first those that cannot go on, then by their last change."""
+    """Return the unfinished rollouts of all models: first those that cannot continue, then by their last change."""
     rows = rollouts_of_all().filter(state__in=states.UNFINISHED)
     return rows.order_by(Case(When(trouble="", then=1), default=0), "-step_since", "-pk")
 
@@ -210,7 +209,7 @@ def rollouts_unfinished() -> QuerySet[Rollout]:
 def rollouts_of_note(now: datetime | None = None) -> list[Rollout]:
     """Return the rollouts of all models that need a person, for the overview, in a handful of queries.
 
-    They wait for somebody, cannot go on, or were rolled back in the last day without a newer one.
+    They wait for somebody, cannot continue, or were rolled back in the last day and have no successor.
     """
     rows = rollouts_of_all()
     troubled = rows.filter(state__in=states.UNFINISHED).exclude(trouble="")

@@ -1,6 +1,7 @@
 """Moves a model's requests from one version to another: start, next step, pause, promote, abort, unload the old version.
 
-Each act makes the next release, whose text alone decides what serves. The row of the rollout has the reason and the next step.
+Each act makes the next release. Only the text of the release decides which versions serve. The rollout's row has the reason and
+the next step.
 """
 
 import json
@@ -67,11 +68,12 @@ def rollout_start(
 ) -> Rollout:
     """Begin to move requests to a candidate, by a plan whose missing fields have their defaults (rollouts.plan).
 
-    candidate: the number of a published version, or a model on another server as in the policy. stable: a model on another
-    server if that has answered until now; by default the version that answers. A version that an earlier rollout still holds is
-    unloaded first.
-    Raises Invalid if the plan is wrong, the server would refuse the candidate, or it may not call an address. Raises Conflict
-    if a rollout is under way, the model is not loaded, its wanted release has failed, or the file was changed by hand.
+    candidate: the number of a published version, or a model on another server as in the policy. stable: the model on another
+    server that answers now, or None for the version that answers. A version that an earlier rollout still holds is unloaded
+    first.
+    Raises Invalid if the plan is wrong, or if the server would refuse the candidate or may not call an address in the plan.
+    Raises Conflict if a rollout is under way, the model is not loaded, its wanted release has failed, or the file was changed
+    by hand.
     """
     require(actor, Right.OPERATE)
     if not isinstance(plan, Mapping | None):
@@ -81,7 +83,7 @@ def rollout_start(
     whole = plan_of(kind, plan or {})
     refuse_unlisted(policy_checked(policy_of_plan("r", whole, candidate, stable, 0)))
     _startable(model, candidate, stable)
-    # This has a transaction of its own: a kill after two releases in one transaction would leave a text two numbers ahead.
+    # This is a separate transaction: a kill during a transaction with two releases would leave a text two numbers ahead.
     if (held := states.unfinished(model)) is not None:
         rollout_unload_old(rollout=held, actor=actor, last_request="another rollout began")
     with transaction.atomic():
@@ -182,10 +184,9 @@ def rollout_promote(*, rollout: Rollout, actor: Actor, step: int | None = None) 
 
 @repository_errors()
 def rollout_abort(*, rollout: Rollout, actor: Actor) -> Rollout:
-    """Let stable answer everything again, as before the rollout; also after the promotion, while the old version is held.
+    """Let stable answer everything again. This is also possible after the promotion, while the old version is held.
 
-    For a shadow, which answers nobody, this is the regular end. Changes of the file by hand do not prevent it: they are
-    overwritten, and the audit trail keeps them.
+    For a shadow, this is the regular end. Changes of the file by hand are overwritten, and the audit trail keeps them.
     """
     _drift_gives_way(rollout, actor)
     with _opened(rollout, actor) as at:
@@ -285,7 +286,7 @@ def _release(
 ) -> Release:
     """Make the release of a step. Raises Conflict if the file was changed by hand, or files of the candidate are missing.
 
-    with_files: whether to check that the files of the versions fit, because the release before served other versions.
+    with_files: whether to check the files of the versions. It can be False if the release before served the same versions.
     """
     refuse_drift(at.model)
     candidate = at.rollout.candidate
@@ -305,7 +306,7 @@ def _drift_gives_way(rollout: Rollout, actor: Actor) -> None:
 
 
 def _go_back(at: _Open, actor: Actor, summary: str, action: str) -> Release:
-    """Make the release by which stable answers all again."""
+    """Make the release with which stable answers everything again."""
     document = _document_before(at)
     document_check(model=at.model, document=document, with_files=False)
     return _make(at, actor, document, summary, action)
@@ -404,10 +405,10 @@ def _may_leave(at: _Open) -> bool:
 
 
 def _document_before(at: _Open) -> Document:
-    """Return the configuration by which stable answers all again.
+    """Return the configuration with which stable answers everything again.
 
-    It is the configuration from before the rollout, unless other releases were made since. Then their changes stay, without the
-    candidate.
+    It is the configuration from before the rollout, unless other releases were made since. Then it is the present one without
+    the candidate.
     """
     rollout, base = at.rollout, at.rollout.base
     stopped, published = stopped_policy(rollout), at.model.published_numbers()

@@ -1,4 +1,4 @@
-"""Turns tensors that hold a picture into images: an encoded image stays as it is, numbers become grey or coloured points.
+"""Turns tensors that hold a picture into images: an encoded image is not changed, and numbers become grey or coloured pixels.
 
 The format is PNG (W3C) with the chunks IHDR, IDAT and IEND.
 """
@@ -14,7 +14,7 @@ from repository.core.tensors import Tensor
 MOST_BYTES = 1 << 20  # the largest encoded image
 MOST_POINTS = 200_000  # the most numbers of a picture
 _LEAST_SIDE = 8
-_LONGEST = 4  # the most times that a picture is as long as wide; longer tensors are tables of numbers
+_LONGEST = 4  # the largest ratio of a picture's sides; longer tensors are tables of numbers
 _ENCODED = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif"}
 
 
@@ -48,7 +48,7 @@ def _encoded(element: object) -> str:
 
 
 def _points(tensor: Tensor, count: int) -> bytes | bytearray:
-    """Return the first numbers from 0 to 255: bytes as they are, others from the least to the largest."""
+    """Return the first `count` numbers as bytes: UINT8 unchanged, others scaled so that their range becomes 0 to 255."""
     numbers: Sequence[float] = [float(one) for one in tensor.elements[:count]]
     if tensor.datatype == "UINT8":
         return bytes(map(int, numbers))

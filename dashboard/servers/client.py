@@ -3,8 +3,8 @@
     ServerClient(server, connections)   blocking, for REST; also samples traffic
     AsyncServerClient(server)           for consumers, `watch` and `up`; also reads the live feed
 
-Methods of the second are awaited. Every failure is raised as a DashboardError with a sentence: Unreachable if no answer came,
-else the class of the status (_REFUSALS) with the server's own message.
+Methods of AsyncServerClient are awaited. Every failure raises a DashboardError with a sentence: Unreachable if no answer
+arrives, else the class for the status (_REFUSALS) with the server's message.
 """
 
 import asyncio
@@ -48,19 +48,19 @@ from repository.core.plain_text import plain
 CONNECT_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 5.0
 WHOLE_S = 60.0  # the longest time from the beginning of an answer to its end
-# The bound of a server's answers about itself and its models. Answers to inference requests have no bound.
+# The most bytes of an answer, except answers to inference requests, which have no limit.
 ANSWER_BYTES = 64 << 20
-EVENT_BYTES = 16 << 20  # the bound of an event of the feed
-LINE_COST = 64  # bytes that a line takes in addition to its characters
+EVENT_BYTES = 16 << 20  # the most bytes of an event of the feed
+LINE_COST = 64  # the memory of a line in addition to its characters, in bytes
 INFER_TIMEOUT_S = 300.0
-# A model may compile or download for a long time; the server goes on loading after the client has gone.
+# A model may compile or download for a long time. The server continues a load after the client has disconnected.
 LOAD_TIMEOUT_S = 3600.0
 # The feed sends an event every second.
 FEED_SILENCE_S = 5.0
-# A few compressed bytes may become gigabytes before the bytes are counted.
+# No compression: a few compressed bytes could become gigabytes before they are counted.
 _PLAIN = {"Accept-Encoding": "identity"}
 
-_SHOWN = 100  # the most characters that are shown of the path at which an answer is not understood
+_SHOWN = 100  # the most characters that are shown of a path or value that is not understood
 
 # Slipway's own load parameter with golden requests.
 GOLDEN = "slipway.golden"
@@ -77,7 +77,7 @@ class Unreachable(Unavailable):
 
 
 class Refused(DashboardError):
-    """The server answered with a failure of its own (5xx), or not in JSON."""
+    """The server's answer has an unexpected status, or is not understood."""
 
 
 VERSION_LIMIT = 100  # the number of characters of a version that are kept
@@ -220,7 +220,7 @@ def _nothing(answer: RawAnswer) -> None:
 
 # -- the clients -------------------------------------------------------------------------------------------------------
 class _Peer:
-    """The server at the other end: its address and keys, and how its answers become results and errors."""
+    """The common part of both clients: the server's address and keys, and the reading of its answers."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -302,8 +302,7 @@ class ServerClient(_Peer):
         return self._call(_infer(name, body, {**headers, **self._token}, version))
 
     def sample(self, name: str, count: int, seconds: float) -> TrafficSamples:
-        """Wait for the next `count` requests of clients to a model, and return them with their answers; fewer after
-        `seconds`."""
+        """Return the next `count` client requests to a model, with their answers. After `seconds`, return those so far."""
         return self._call(_sample(name, count, seconds))
 
     def _call(self, call: Call[T]) -> T:
@@ -346,7 +345,7 @@ class AsyncServerClient(_Peer):
         """Load a model, and return when it is ready; if nothing has changed, the server does nothing.
 
         config: a configuration as JSON in place of the file (Triton's load parameter of that name). golden: the requests, as
-        JSON, that the model must answer correctly before it serves. An error carries the steps of the load.
+        JSON, that the model must answer correctly before it serves. The error of a failed load has its steps (steps_of).
         """
         return await self._call(_load(name, config, golden))
 
@@ -367,7 +366,7 @@ class AsyncServerClient(_Peer):
         return await self._call(_traffic(name))
 
     async def mismatches(self, name: str, after: int) -> list[Mismatch]:
-        """Return the kept requests with numbers above `after` that the arms of a model's rollout answered differently."""
+        """Return the mismatches of a model's rollout that the server keeps and whose numbers are above `after`."""
         return await self._call(_mismatches(name, after))
 
     async def forget_mismatches(self, name: str, until: float) -> None:

@@ -1,9 +1,8 @@
-"""A fair share of inference for each person: a bound on their requests that the inference server has at a time.
+"""Fair shares of inference: limits the number of requests that each person has at the inference server at a time.
 
-A model answers requests in their order. Without a bound, a person who sends a hundred slow requests would make everybody else
-wait for all of them. Here a person has at most SHARE requests under way, with any of their tokens. Further requests of this
-person wait; requests of other people do not. When all SLOTS are taken, waiting requests get free slots person by person,
-in turns.
+A model answers requests in their order. Without a limit, everybody would wait for the hundred slow requests of one person. With
+it, a person has at most SHARE requests under way, with all tokens together. Further requests of this person wait. When all
+SLOTS are taken, freed slots go to the waiting people in turn.
 """
 
 import asyncio
@@ -38,7 +37,7 @@ class FairShares:
     def slot(self, person: int, wait_s: float = WAIT_S) -> Iterator[None]:
         """Wait for a slot and hold it.
 
-        Raises TooMany if the person has too many waiting requests, or no slot became free in time.
+        Raises TooMany if the person has too many waiting requests, or no slot becomes free in time.
         """
         ticket = self._ask(person)
         try:

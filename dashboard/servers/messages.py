@@ -1,7 +1,7 @@
 """The JSON that an inference server sends: rows of the repository index and events of the live feed.
 
 The index is Triton's (model repository extension, "Index"). The live feed (GET /v2/slipway/live) is Slipway's own, and so are
-some fields of the index. Servers of other makes lack the fields that are marked NotRequired.
+some fields of the index. Other servers lack the fields that are marked NotRequired.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Loading(TypedDict):
 
 
 class LoadAnswer(TypedDict, total=False):
-    """Slipway's answer to a load; servers of other makes answer nothing."""
+    """Slipway's answer to a load. The answers of other servers are empty."""
 
     release: int | None
     steps: list[CheckStep]
@@ -175,9 +175,9 @@ class Stats(TypedDict):
 
     time: float
     server: ProcessUsage
-    unserved: NotRequired[dict[str, int]]  # model -> requests that found none of its versions serving, cumulative
+    unserved: NotRequired[dict[str, int]]  # model -> cumulative number of requests for which no version was serving
     models: list[VersionCounters]
-    # A TrafficReport of each rollout that has changed. Each is checked separately, so a wrong one does not spoil the others.
+    # A TrafficReport of each rollout that has changed. Each is checked separately, so that a malformed one is dropped alone.
     traffic: NotRequired[list[TrafficHead]]
 
 

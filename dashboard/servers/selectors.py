@@ -30,7 +30,7 @@ def server_get(name: str) -> Server:
 
 
 def answers(server: Server) -> bool:
-    """Return whether a server answered when it was last asked."""
+    """Return whether a server answered when `watch` last polled it."""
     state = getattr(server, "state", None)
     return state is not None and state.state in ANSWERING
 

@@ -1,4 +1,4 @@
-"""Records of `up` and `watch` about servers, their processes and their models; pages only read them."""
+"""Records of `up` and `watch` about servers, their processes and their models. Pages only read them."""
 
 import json
 import re
@@ -20,8 +20,8 @@ from dashboard.shared.choices import EventKind, ModelStatus, ServerStatus
 from repository.core.condition import Condition
 from repository.files.storage import write_atomic
 
-# Keys of ServerState.info: the UUIDs of the GPUs; the version; the states of `up`'s other processes, by name; and the reason
-# why the live feed is not understood, "" if it is.
+# Keys of ServerState.info: the UUIDs of the GPUs; the version; the states of `up`'s other processes, by name; the reason why
+# the live feed is not understood ("" if it is understood).
 GPUS, VERSION, PROCESSES, FEED = "gpus", "version", "processes", "feed"
 BUILD = "compile"  # the process that compiles the server's modules
 _NUMBERS = re.compile(r"[0-9.]+")
@@ -62,7 +62,7 @@ class VersionStatus:
 def server_process_record(
     *, server: Server, state: str, pid: int | None, started_at: datetime | None, restarts: int, reason: str
 ) -> None:
-    """Record the bundled server's process, for `up`. RUNNING does not replace READY, because `watch` may have been faster."""
+    """Record the bundled server's process, for `up`. RUNNING does not replace READY, which `watch` may have recorded."""
     changes: dict[str, object] = {"pid": pid, "started_at": started_at, "restarts": restarts}
     if reason:
         changes["last_reason"] = reason[:REASON_LIMIT]
@@ -105,7 +105,7 @@ def server_seen(*, server: Server, ready: bool, instance: str) -> None:
 
 
 def last_seen(*, server: Server) -> datetime | None:
-    """Return when the server answered last, exact to the interval of two records, or None if it never answered."""
+    """Return when the server last answered, to the precision of one poll, or None if it never answered."""
     return ServerState.objects.filter(server=server).values_list("checked_at", flat=True).first()
 
 

@@ -1,9 +1,9 @@
-"""Change marks: one for each table, which every process of the dashboard sees, with any database.
+"""Change marks: one for each table. Every process of the dashboard sees them, with any database.
 
 The marks are small files in the data folder. After each commit that changed a table, the table gets a new mark. No other code
 has to call this: a wrapper around every database connection finds the tables that a statement writes, and the tables that a
-part of a page reads. If a process is killed between its commit and the mark, the change has no mark; readers of marks therefore
-also look at the tables from time to time.
+part of a page reads. If a process is killed between its commit and the mark, the change has no mark. Therefore readers of marks
+also poll the tables.
 """
 
 import logging
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 # The first table gets a row each second, which the live feed sends to browsers; the second only counts attempts to sign in.
 UNMARKED = frozenset({"dashboard_metricsample", "dashboard_signincount"})
-HEARTBEATS = "heartbeats"  # a name like a table's for the files of shared.heartbeat
+HEARTBEATS = "heartbeats"  # stands for the files of shared.heartbeat, as if they were a table
 KEPT_S = 5.0  # the longest that a result is kept, because a change may lack its mark
 _ALL = "all"  # the mark that changes whenever another mark changes
 _MARK_BYTES = 8
@@ -48,7 +48,7 @@ def watch_connections() -> None:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Write no marks for the block's writes: for signs of life, which change nothing that a page shows."""
+    """Write no marks for the block's writes. Use it for records of polls and heartbeats, which pages do not show."""
     token = _quiet.set(True)
     try:
         yield

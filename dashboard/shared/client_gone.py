@@ -10,7 +10,7 @@ from typing import Any
 
 from dashboard.shared.exceptions import DashboardError
 
-# The types of an ASGI application as Django has them: its events are dictionaries.
+# The types of an ASGI application in Django, whose events are dictionaries.
 _Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 _Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 _Application = Callable[[dict[str, Any], _Receive, _Send], Awaitable[None]]

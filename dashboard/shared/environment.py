@@ -164,7 +164,7 @@ class Environment(TypedDict):
 
 
 def read(environ: Mapping[str, str] = os.environ) -> Environment:
-    """Return every variable's value. ImproperlyConfigured names the variable that is wrong, never its value."""
+    """Return every variable's value. Raises ImproperlyConfigured, with the variable's name only, if a value is wrong."""
     unknown = sorted(name for name in environ if name.startswith("SLIPWAY_") and name not in VARIABLES)
     if unknown:
         raise ImproperlyConfigured(f"unknown setting {unknown[0]}; docs/configuration.md lists those that exist")

@@ -1,7 +1,7 @@
 """Heartbeats of processes that listen on no port: each touches its own file, and `up` and the pages read the file's time.
 
-A process touches the file from the place of its work (an event loop, the worker's consumer), so a process that is stopped,
-blocked or in a deadlock falls silent. Touching a file needs neither the database nor free space on the disk.
+A process touches the file from the loop that does its work (an event loop, the worker's consumer), so that a stopped, blocked
+or deadlocked process becomes silent. Touching a file needs neither the database nor free space on the disk.
 """
 
 import time
@@ -26,13 +26,13 @@ PROCESSES = {
 
 
 def beat(name: str) -> None:
-    """Give a heartbeat. If the folder cannot be written, the heartbeat is lost, but the process goes on."""
+    """Give a heartbeat. If the folder cannot be written, the heartbeat is lost, but no error is raised."""
     with suppress(OSError):
         _path(name).touch()
 
 
 def forget(name: str) -> None:
-    """Remove the heartbeat of a process that ends in good order, or one that an earlier run left."""
+    """Remove the heartbeat of a process that ends normally, or the heartbeat that an earlier run left behind."""
     _path(name).unlink(missing_ok=True)
 
 
@@ -51,7 +51,7 @@ def is_silent(name: str) -> bool:
 
 
 def heard_since_last(name: str) -> Callable[[], Awaitable[bool]]:
-    """Return a function that returns whether a heartbeat came since its previous call. It compares no clocks."""
+    """Return a function that returns whether a heartbeat arrived since its previous call. It does not read the clock."""
     seen = _modified(name)
 
     async def heard() -> bool:

@@ -1,7 +1,7 @@
 """Confidence intervals (95 %) for the figures of a rollout's arms and for their difference.
 
-They assume independent requests. The interval of a share is Wilson's (1927), the interval of a quantile comes from the binomial
-distribution of ranks, and the interval of a difference is Newcombe's (1998, method 10, also called MOVER).
+They assume independent requests. The interval of a share is Wilson's (1927). The interval of a quantile uses the binomial
+distribution of ranks. The interval of a difference is Newcombe's (1998, method 10, also called MOVER).
 """
 
 import math

@@ -14,8 +14,8 @@ def misfit(value: object, shape: Any) -> str:
     """Return the path of the first part of a value that does not fit a shape, such as ".arms.stable.requests"; "" if all fits.
 
     The path of the whole value is ".". shape: a TypedDict (the value may have more fields); a list, a dict or a union; or a
-    plain type. Numbers must be finite, integers must fit into 64 bits, and texts must hold no NUL, because not every database
-    can store others. Values of any other shape are not checked.
+    plain type. Numbers must be finite, integers must fit into 64 bits, and texts must hold no NUL, because some databases
+    cannot store other values. Values of any other shape are not checked.
     """
     if shape in _PLAIN:
         right = isinstance(value, _PLAIN[shape]) and isinstance(value, bool) == (shape is bool)

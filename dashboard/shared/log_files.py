@@ -23,7 +23,7 @@ class RotatingLog:
         self._size = self._file.tell()
 
     def write(self, data: bytes) -> None:
-        """Append bytes. If the disk has an error, these bytes are lost, but the process goes on."""
+        """Append bytes. If the disk has an error, these bytes are lost, but no error is raised."""
         try:
             self._file.write(data)
         except OSError:
@@ -78,7 +78,7 @@ class LogFollower:
         return status.st_ino, status.st_size
 
     def read(self, max_bytes: int = 64 << 10) -> list[str]:
-        """Return the whole lines that were appended since the last call, of at most `max_bytes`."""
+        """Return the whole lines that were appended since the last call, at most `max_bytes`."""
         identity, size = self._look()
         if identity != self._identity or size < self._offset:
             self._identity, self._offset = identity, 0

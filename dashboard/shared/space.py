@@ -1,4 +1,4 @@
-"""Returns the space of deleted rows in a SQLite file to the disk, which only SQLite needs."""
+"""Returns the space of deleted rows in a SQLite file to the disk. Other databases do not need this."""
 
 from django.db import connection
 
@@ -37,7 +37,7 @@ def give_space_back() -> int:
     if not (cut := before - _pragma("page_count")):
         return 0
     with connection.cursor() as cursor:
-        cursor.execute("PRAGMA wal_checkpoint(PASSIVE)")  # the file itself becomes shorter only by a checkpoint
+        cursor.execute("PRAGMA wal_checkpoint(PASSIVE)")  # the file shrinks only at a checkpoint
     return cut * _pragma("page_size")
 
 

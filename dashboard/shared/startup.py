@@ -15,7 +15,7 @@ from django.db.migrations.loader import MigrationLoader
 from dashboard.shared.exceptions import DashboardError, Invalid
 from repository.core.errors import RepositoryError
 
-# The whole of a larger database is not read at each start.
+# A larger database is not checked at each start, because that reads the whole file.
 CHECKED_BYTES = 1 << 30
 
 
@@ -28,8 +28,8 @@ def settings_or_exit() -> None:
 
 
 def known_database_or_exit() -> None:
-    """End the process with a sentence if the database is of a newer release. A database that does not answer is no error here,
-    because it may still come up."""
+    """End the process with a sentence if the database is of a newer release. A database that does not answer is accepted,
+    because it may still start."""
     try:
         check_release()
     except Invalid as error:
@@ -58,7 +58,7 @@ def one_sentence() -> Iterator[None]:
 def check_database() -> None:
     """Check that the database can be used. SQLite checks every page of the file, unless the file has more than CHECKED_BYTES.
 
-    Raises Invalid if the database is damaged, or of a newer release. django.db.Error: it cannot be opened.
+    Raises Invalid if the database is damaged, or of a newer release. Raises django.db.Error if it cannot be opened.
     """
     with connection.cursor() as cursor:
         if connection.vendor != "sqlite" or Path(connection.settings_dict["NAME"]).stat().st_size > CHECKED_BYTES:

@@ -96,7 +96,7 @@ def _dashboard() -> ProcessSpec:
     arguments = ("-b", host, "-p", str(port), "-v", "0", "--ping-interval", "20", "--ping-timeout", "30")
 
     async def answers() -> bool:
-        # A 503 counts as an answer: it means that the database is away, and a restart would not help.
+        # A 503 counts as an answer: it means that the database is unreachable, and a restart would not help.
         return await probe_http(reachable_host(), port, "/healthz", any_status=True)
 
     return _spec(
@@ -115,7 +115,7 @@ def _watch() -> ProcessSpec:
 
 
 def _worker() -> ProcessSpec:
-    # Threads are enough because a job's heavy work runs in its own processes, and nothing outlives the worker.
+    # Threads end with the worker. They are enough, because a job's heavy work runs in separate processes.
     options = ("--pool", "threads", "--loglevel", "INFO", "--without-gossip", "--without-mingle")
     # SIGTERM finishes the jobs under way; one that takes longer is queued again by `watch`.
     stop = ((signal.SIGTERM, 8.0), (signal.SIGQUIT, 3.0))
@@ -153,7 +153,7 @@ def _python_path() -> str:
 
 
 def _server_stop_s() -> float:
-    """Return the seconds that the server may take to stop, by its flags, and some more for work other than waiting."""
+    """Return how many seconds the server may take to stop: the time in its flags, and a margin."""
     try:
         given = max(0.0, float(flag("--drain-secs")))
     except ValueError:

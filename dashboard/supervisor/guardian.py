@@ -1,4 +1,4 @@
-"""Ends the process groups of `up` after `up` itself has ended in any way, which closes this process's standard input.
+"""Ends the process groups of `up` after `up` itself has ended in any way. That closes this process's standard input.
 
 Lines on standard input: "+<group>": a group started; "-<group>": it has ended; "?" is answered with "!" on standard output, so
 that `up` knows that the guardian lives. The guardian imports only the standard library: it runs as a script with

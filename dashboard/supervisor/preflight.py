@@ -47,7 +47,7 @@ def lock_data_folder(folder: Path) -> DataFolderLock:
 
 
 def check_ports(host: str, ports: dict[str, int]) -> None:
-    """Check ports, given by their settings. Raises Invalid if two ports are equal.
+    """Check that ports are free. ports: setting -> port. Raises Invalid if two ports are equal.
 
     Raises Conflict, with each port and its setting, if ports are taken.
     """
