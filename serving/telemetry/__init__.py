@@ -1,5 +1,5 @@
-"""The records of the server's work: each version's statistics, the request log, traces and the log itself.
+"""Statistics of each model version, the request log, traces and the server's log. Nothing in this package changes an answer.
 
-This package may import `resources`, `cli` and `core`, and changes no answer. Models update the counters, `serving.server` adds
-the observers, and the frontends render the figures.
+It may import `resources`, `cli` and `core`. Models update the counters, `serving.server` adds the observers, and the frontends
+render the figures.
 """

@@ -7,7 +7,7 @@ KEPT = 5  # the number of older files
 
 
 def rotate(path: Path) -> None:
-    """Rename a file to NAME.1 and each older file to the next number, so that a new file can begin. Raises OSError."""
+    """Rename a file to NAME.1, and each older file to the next number. Raises OSError."""
     names = [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, KEPT + 1))]
     for newer, older in reversed(list(pairwise(names))):
         if newer.exists():

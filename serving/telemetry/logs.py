@@ -1,4 +1,4 @@
-"""The log, with one line for each event, on standard error or in a file; and its settings, which clients may change.
+"""The server's log, on standard error or in a file, and its settings, which clients may change.
 
 Source of the settings: Triton, docs/protocol/extension_logging.md.
 """
@@ -24,7 +24,7 @@ from serving.plugins.plugin import imported
 from serving.plugins.table import PLUGINS
 from serving.telemetry.log_rotation import rotate
 
-# Libraries that log whole requests at their debug level, including signatures and session tokens.
+# Libraries whose debug lines contain whole requests, including signatures and session tokens. Those lines are never logged.
 TALKATIVE = ("botocore", "aiobotocore", "s3fs", "fsspec", "gcsfs", "adlfs", "azure", "google", "urllib3", "aiohttp")
 FORMATS = {
     "default": logging.Formatter("%(asctime)s %(levelname)s %(name)s%(about)s: %(message)s"),
@@ -32,7 +32,7 @@ FORMATS = {
     **{name: imported(place) for plugin in PLUGINS for name, place in plugin.log_formats.items()},
 }
 FORMATS["ISO8601"].converter = time.gmtime
-MAX_WAITING = 20_000  # the most lines that wait to be written
+MAX_WAITING = 20_000  # lines that may wait to be written
 CLOSE_S = 2.0
 _SETTINGS = ("log_info", "log_warning", "log_error", "log_verbose_level", "log_format")
 
@@ -49,7 +49,7 @@ class LogValues:
 
 
 class LogSettings:
-    """The current settings. The log's handler reads `current` for each line."""
+    """The current settings. The log's formatter reads `current` for each line."""
 
     def __init__(self, values: LogValues | None = None) -> None:
         self.current = values or LogValues()
@@ -62,7 +62,7 @@ class LogSettings:
         )
 
     def subscribe(self, listener: Callable[[LogValues], None]) -> None:
-        """Call `listener` now, and whenever a setting has changed."""
+        """Call `listener` immediately, and after each change of the settings."""
         self._listeners.append(listener)
         listener(self.current)
 
@@ -71,9 +71,9 @@ class LogSettings:
         return {"log_file": ""} | {name: getattr(self.current, name) for name in _SETTINGS}
 
     def update(self, changes: Mapping[str, object]) -> None:
-        """Apply all of the changes, or none. A value of None leaves its setting as it is. INVALID_ARG for a wrong value.
+        """Apply all of the changes, or none. A value of None does not change its setting. Raises INVALID_ARG for a wrong value,
 
-        UNSUPPORTED for a file: clients must not choose where the log goes.
+        and UNSUPPORTED for `log_file`, because clients must not choose the file.
         """
         values = self.current
         for name, value in changes.items():
@@ -121,8 +121,8 @@ def configure_logging(
 ) -> None:
     """Set up the root logger, which follows later changes of the settings. Debug lines appear from verbose level 1.
 
-    path: the file to write; a new file begins if the file is moved away. Without a path, or with `console`, lines go to
-    standard error. max_bytes: the most bytes of the file; 0 for no limit. Raises OSError if the file cannot be written.
+    path: the file to write. If it is moved away, a new file begins. Without a path, or with `console`, lines go to standard
+    error. max_bytes: the size at which a new file begins; 0 for no limit. Raises OSError if the file cannot be written.
     """
     handlers: list[logging.Handler] = [_BoundedFileHandler(path, max_bytes)] if path else []
     if console or not path:
@@ -138,17 +138,17 @@ def configure_logging(
 
 
 class _BoundedFileHandler(logging.Handler):
-    """Begins a new file at a given size, and keeps KEPT older ones. Other processes that write the file switch to the new one.
+    """Begins a new file at a given size, and keeps KEPT older files. Other processes that write the file switch to the new one.
 
-    A separate thread writes, so that no caller waits for the disk. Lines that the disk does not take in time are lost; the file
-    contains their number.
+    A separate thread writes, so that no caller waits for the disk. Lines are lost if too many wait for it; the file contains
+    the number of lost lines.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         super().__init__()
         self._path = path
         self._max_bytes = max_bytes
-        self._file = _opened(path)  # not a FileHandler, because at exit the newest handlers are closed first
+        self._file = _opened(path)  # a FileHandler would be closed before this handler at exit
         self._lines: SimpleQueue[str | None] = SimpleQueue()
         self._lost = 0
         self._thread = threading.Thread(target=self._write_lines, name="log-file", daemon=True)
@@ -164,7 +164,7 @@ class _BoundedFileHandler(logging.Handler):
             self.handleError(record)
 
     def close(self) -> None:
-        """Write the waiting lines that the disk takes within CLOSE_S."""
+        """Write the waiting lines, as many as the disk takes within CLOSE_S."""
         self._lines.put(None)
         self._thread.join(CLOSE_S)
         if not self._thread.is_alive():
@@ -186,7 +186,7 @@ class _BoundedFileHandler(logging.Handler):
         file.flush()
 
     def _current_file(self) -> TextIO:
-        """Return the file to write: a new one if the last one is full, or was moved or deleted."""
+        """Return the file to write: a new file if the last one is full, or was moved or deleted."""
         there = _status(self._path)
         if there and self._max_bytes and there.st_size >= self._max_bytes:
             with suppress(OSError):  # the old file continues to grow
@@ -231,8 +231,8 @@ class _SettingsFormatter(logging.Formatter):
         return values.log_warning if record.levelno < logging.ERROR else values.log_error
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the text of a record. If the record is about a model, its first line names the model, and its other lines are
-        marked as continued."""
+        """Return the text of a record. If the record is about a model, its first line names the model, and each further line
+        has the mark CONTINUED."""
         mark = record.__dict__["about"] = log_context.mark()
         text = plain(FORMATS[self._settings.current.log_format].format(record))
         return text.replace("\n", f"\n{CONTINUED}") if mark else text

@@ -1,7 +1,7 @@
-"""The request log: one JSON line for each sampled request that a client sent to a model. Off unless --request-log names a file.
+"""The request log: one JSON line for each sampled request of a client. Off unless --request-log names a file.
 
-A line never contains tensors, headers or error messages, because messages may quote tensors or headers. A separate thread
-writes. When requests come faster than the disk writes, lines are dropped and counted, so that memory stays bounded.
+A line never contains tensors or headers, nor error messages, which may quote them. A separate thread writes. If requests come
+faster than the disk writes, lines are dropped and counted, so that memory stays bounded.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ from serving.core.rollout_arm import arm_of
 
 log = logging.getLogger(__name__)
 
-MAX_WAITING = 20_000  # the most lines that wait to be written; about 10 MB
-MAX_ID = 256  # the most characters of a request's id, which the client chooses
+MAX_WAITING = 20_000  # lines that may wait to be written; about 10 MB
+MAX_ID = 256  # characters of a request's id that are logged: the client chooses the id
 _LINES_AT_ONCE = 1000
 
 
@@ -46,7 +46,7 @@ class RequestLog:
     def __init__(
         self, path: Path | None, sample: float = 1.0, hash_clients: bool = False, max_waiting: int = MAX_WAITING
     ) -> None:
-        """path: None for standard output. Raises OSError when the file cannot be opened."""
+        """path: None for standard output. Raises OSError if the file cannot be opened."""
         self._sample = sample
         self._salt = secrets.token_bytes(16) if hash_clients else b""
         self._max_waiting = max_waiting
@@ -63,11 +63,11 @@ class RequestLog:
 
     @property
     def dropped(self) -> int:
-        """Return how many lines were lost since the start, because the disk was too slow or refused them."""
+        """The number of lines lost since the start, because the disk was too slow or failed."""
         return self._writer.refused + self._writer.failed
 
     def observe(self, request: InFlightRequest, protocol: str, transport: asyncio.BaseTransport | None) -> None:
-        """Log the request when it has its last answer, if the sample includes it."""
+        """Log the request after its last answer, if it is sampled."""
         if self._sample < 1 and random.random() >= self._sample:
             return
         client = self._client(transport) if self._salt else ""
@@ -80,23 +80,23 @@ class RequestLog:
             self._waiting.put(line)
 
     def reopen(self) -> None:
-        """Begin a new file of the same name, after the old one was moved away."""
+        """Begin a new file of the same name. Called after the old file was moved away."""
         self._writer.reopen.set()
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Write the waiting lines that the disk takes within `timeout_s`."""
+        """Write the waiting lines, as many as the disk takes within `timeout_s`."""
         self._waiting.put(None)
         self._writer.join(timeout_s)
 
     def _client(self, transport: asyncio.BaseTransport | None) -> str:
-        """Return a hash of the client's address. The salt is new in each process, so the hash distinguishes clients
-        without identifying them."""
+        """Return a hash of the client's address. The salt is random, so the hash distinguishes clients without identifying
+        them."""
         peer = transport.get_extra_info("peername") if transport is not None else None
         return hashlib.blake2b(str(peer[0]).encode(), key=self._salt, digest_size=8).hexdigest() if peer else ""
 
 
 class _Entry(QuietObserver):
-    """One request's line, filled while it runs. The requests of an ensemble's steps are not logged."""
+    """Collects the line of one request. The requests of an ensemble's steps are not logged."""
 
     __slots__ = ("batch_size", "client", "compute_ns", "log", "protocol", "queue_ns", "responses")
 
@@ -149,9 +149,9 @@ class _Writer(threading.Thread):
     def __init__(self, path: Path | None, waiting: "SimpleQueue[Line | None]") -> None:
         super().__init__(name="request-log", daemon=True)
         self.reopen = threading.Event()
-        self.refused = 0  # the lines that the full queue refused; counted on the loop's thread
-        self.failed = 0  # the lines that the disk did not take; counted on this thread
-        self._reported = 0  # the number of these lines that the log has reported
+        self.refused = 0  # lines that were dropped because the queue was full; counted on the loop's thread
+        self.failed = 0  # lines that could not be written; counted on this thread
+        self._reported = 0  # how many of these lines the log has reported
         self._path = path
         self._waiting = waiting
         self._failing = False
@@ -173,7 +173,7 @@ class _Writer(threading.Thread):
             os.close(self._file)
 
     def _take(self) -> tuple[list[Line], bool]:
-        """Wait for lines, and return them and whether they are the last."""
+        """Wait for lines. Return them, and whether they are the last lines."""
         first = self._waiting.get()
         lines: list[Line] = []
         while first is not None:

@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from serving.core.in_flight import Execution, InFlightRequest
     from serving.core.response import Answer
 
-# Triton's histogram of the time that clients wait for the first response. Sources: Triton, docs/user_guide/metrics.md; the
-# default bounds are those that Triton uses.
+# Triton's histogram of the time to the first response, and its default bounds. Source: Triton, docs/user_guide/metrics.md.
 FIRST_RESPONSE_FAMILY = "nv_inference_first_response_histogram_ms"
 FIRST_RESPONSE_BOUNDS_MS = (100, 500, 2000, 5000)
 
 MAX_NOTED = 64  # the number of executions after which `count_batch` adds them up
-MAX_PLACES = 1000  # the most responses of a request with counters of their own; further responses count as the last one
+MAX_PLACES = 1000  # further responses of a request count at the last place
 
 
 class Phases(NamedTuple):
@@ -75,8 +74,8 @@ class BatchStatistics:
 
 @dataclass
 class ResponseStatistics:
-    """Triton's InferResponseStatistics: the counters of all responses at the same position in the streams of a decoupled model,
-    such as all first responses."""
+    """Triton's InferResponseStatistics: counters of the responses of a decoupled model at one place of their streams, such as
+    all first responses."""
 
     compute_infer: Duration = field(default_factory=Duration)
     compute_output: Duration = field(default_factory=Duration)
@@ -86,10 +85,10 @@ class ResponseStatistics:
     cancel: Duration = field(default_factory=Duration)
 
     def count(self, response: "Answer", infer_ns: int, output_ns: int) -> None:
-        """Count one response. A response of None means that a stream ended without a further response.
+        """Count one response. None means that the stream ended without a further response.
 
-        infer_ns: the time since the request's last response, or since its execution began. output_ns: the time to finish and
-        send it.
+        infer_ns: the time since the request's previous response, or since its execution began. output_ns: the time to finish
+        and send the response.
         """
         self.compute_infer.add(infer_ns)
         if response is None:
@@ -121,10 +120,9 @@ class FirstResponseHistogram:
 def first_response_histogram(
     config: ModelConfig, enabled: bool | None, before: FirstResponseHistogram | None
 ) -> FirstResponseHistogram | None:
-    """Return the histogram for a configuration, or None if it has none. `before`, the current one, is kept if its bounds are
-    equal.
-
-    enabled: the setting of --metrics-config; if it is None, only decoupled models have the histogram.
+    """Return the histogram for a configuration, or None if it has none.
+    enabled: the setting of --metrics-config; if it is None, only decoupled models have the histogram. before: the current
+    histogram, which is kept if its bounds are equal.
     """
     if not (config.model_transaction_policy.decoupled if enabled is None else enabled):
         return None
@@ -137,7 +135,7 @@ def first_response_histogram(
 
 @dataclass
 class PhaseHistograms:
-    """The histograms for the summaries of /metrics, in addition to the histograms that every model has."""
+    """Histograms that models have only if the metrics include summaries."""
 
     compute_input: Histogram = field(default_factory=Histogram)
     compute_infer: Histogram = field(default_factory=Histogram)
@@ -147,12 +145,13 @@ class PhaseHistograms:
 
 
 Key = tuple[str, int, str]  # name, version, namespace
-# An execution to be added up: its size, whether it was inline, its phases, and the last three arguments of `count_batch`.
+# An execution that is not yet added up: its size, whether it was inline, its phases, and `waited`, `took` and `rows` of
+# `count_batch`.
 _Noted = tuple[int, bool, int, int, int, list[int], list[int], int]
 
 
 class Loading(NamedTuple):
-    """The progress of a load: `done` of `of` items of the current step. release: the release that is loaded."""
+    """The progress of a load: `done` of `of` items of its current step. release: the release that is being loaded."""
 
     release: int | None
     step: str
@@ -163,8 +162,8 @@ class Loading(NamedTuple):
 class VersionStatus(NamedTuple):
     """The state of a version, in addition to its counters.
 
-    state, condition, failed, release, aliases, loading: as in the repository index. pending: the number of requests accepted
-    and not yet handed to an instance. in_flight: the number of requests accepted and not yet answered.
+    state, condition, failed, release, aliases, loading: as in the repository index. pending: how many accepted requests wait
+    for an instance. in_flight: how many accepted requests are not yet answered.
     """
 
     state: str = ""
@@ -183,13 +182,12 @@ UNKNOWN_STATUS = VersionStatus()
 
 @dataclass(eq=False)
 class ModelStatistics:
-    """The counters of one model version since it was loaded. A reload of the same version keeps the counters.
+    """The counters of one model version since it was first loaded; a reload keeps them. Their meanings are those of Triton.
 
-    success and fail count requests. queue and the compute durations count successful requests, inference_count counts their
-    rows, and execution_count counts the executions of the model (as in Triton). For these counters, each executed request of a
-    decoupled model is a successful one. cancel counts requests whose client left before the answer; they also count as failures
-    with reason CANCELED. A request that a rollout's shadow sends is work of the model, but no client's request: mirrored and
-    mirrored_failures count it instead of success and fail.
+    success, fail: requests. queue, compute_*: successful requests. inference_count: the rows of successful requests.
+    execution_count: executions of the model. Each executed request of a decoupled model is successful for these counters.
+    cancel: requests whose client left before the answer. They also count as failures with reason CANCELED.
+    mirrored, mirrored_failures: requests of a rollout's shadow. success and fail do not include them.
     """
 
     model_name: str
@@ -199,10 +197,10 @@ class ModelStatistics:
     execution_count: int = 0
     inline_count: int = 0  # the number of executions on the event loop's thread
     last_inference_ms: int = 0  # the time of the last execution, in unix time
-    status: VersionStatus = UNKNOWN_STATUS  # the status at the last call of RepositoryIndex.statistics()
+    status: VersionStatus = UNKNOWN_STATUS  # updated by RepositoryIndex.statistics()
     load_s: float | None = None  # the duration of the last load
     tags: dict[str, str] = field(default_factory=dict)  # the configuration's metric_tags
-    caches: bool = False  # True if the response cache keeps its answers
+    caches: bool = False  # True if the response cache keeps answers of this version
     success: Duration = field(default_factory=Duration)
     fail: Duration = field(default_factory=Duration)
     cancel: Duration = field(default_factory=Duration)
@@ -218,14 +216,14 @@ class ModelStatistics:
     batches: dict[int, BatchStatistics] = field(default_factory=dict)  # batch size -> executions
     responses: dict[int, ResponseStatistics] = field(
         default_factory=dict
-    )  # maps a place in a decoupled model's stream to its counters
+    )  # place in a decoupled model's stream -> counters
     request_latency: Histogram = field(default_factory=Histogram)
     queue_latency: Histogram = field(default_factory=Histogram)
     compute_latency: Histogram = field(default_factory=Histogram)
     phases: PhaseHistograms | None = None
     first_responses: bool | None = None  # whether to fill `first_response`; None: only for decoupled models
     first_response: FirstResponseHistogram | None = None
-    revision: int = 0  # grows with every change, so that the live feed can skip unchanged versions
+    revision: int = 0  # grows with each change, so that the live feed can skip unchanged versions
     _noted: list[_Noted] = field(default_factory=list)
     _ended_ns: int = 0  # the end of the last noted execution (monotonic ns)
 
@@ -278,7 +276,7 @@ class ModelStatistics:
             self.phases.cache_hit.add(took)
 
     def count_miss(self, took: int) -> None:
-        """Count a request whose answer the cache lacked and now keeps. took: the time of lookup and insertion (ns)."""
+        """Count a request whose answer was not in the cache, and was inserted. took: the time for both, in ns."""
         self.cache_miss.add(took)
         if self.phases is not None:
             self.phases.cache_miss.add(took)
@@ -300,10 +298,9 @@ class ModelStatistics:
     def count_batch(self, execution: "Execution", waited: list[int], took: list[int], rows: int) -> None:
         """Count an execution and its successful requests. As in Triton, each request counts the whole time of the execution.
 
-        This method only notes the execution: `add_up_executions` adds up many together.
-
-        waited: the time of each successful request in the queue (ns). took: the total time of each request that the batch has
-        answered (ns). rows: the rows of the successful requests."""
+        For speed, the execution is only noted, and `add_up_executions` adds up many together.
+        waited: how long each successful request was queued, in ns. took: how long each request that the batch answered took in
+        total, in ns. rows: the rows of the successful requests."""
         started, ended = execution.started_ns, execution.ended_ns
         # If the backend reports no phases, all of the time is inference.
         infer_from = execution.input_done_ns or started
@@ -326,7 +323,7 @@ class ModelStatistics:
             self.add_up_executions()
 
     def add_up_executions(self) -> None:
-        """Add up the executions that `count_batch` has noted. Every reader of the counters calls this first."""
+        """Add up the executions that `count_batch` has noted. Call this before reading the counters."""
         noted = self._noted
         if not noted:
             return
@@ -374,7 +371,7 @@ class ModelStatistics:
                 self.first_response.add(nanoseconds)
 
     def count_execution(self, size: int, phases: Phases) -> None:
-        """Count all steps that ran for one request as one execution of the ensemble."""
+        """Count one execution of an ensemble: all steps for one request."""
         batch = self.batches.get(size)
         if batch is None:
             batch = self.batches[size] = BatchStatistics()

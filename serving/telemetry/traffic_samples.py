@@ -1,8 +1,7 @@
 """Samples a model's next requests with their answers, which become examples and golden requests.
 
-A sample must be repeatable from its tensors alone. So these requests are skipped and counted: requests of sequences and of
-decoupled models, requests with classification or outputs in shared memory, and requests that are too large or that fail. While
-no sampling is running, no request is observed.
+A sample must be repeatable from its tensors alone. So requests are skipped and counted if they belong to sequences or decoupled
+models, use classification or outputs in shared memory, are too large, or fail. While no sampling runs, no request is observed.
 """
 
 import asyncio
@@ -18,9 +17,9 @@ from serving.core.in_flight import InFlightRequest, QuietObserver
 from serving.core.request import ParameterValue
 from serving.core.response import Answer, InferenceResponse
 
-MAX_BYTES = 1 << 20  # the most bytes of the tensors of one request and its answer
-MAX_ALL_BYTES = 32 << 20  # the most bytes of the tensors of all samples together
-MAX_SAMPLINGS = 8  # the most samplings at the same time
+MAX_BYTES = 1 << 20  # bytes of the tensors of one request and its answer
+MAX_ALL_BYTES = 32 << 20  # bytes of the tensors of all samples of a sampling
+MAX_SAMPLINGS = 8  # samplings that may run at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Sample:
 
 @dataclass(slots=True, eq=False)
 class Sampling:
-    """A caller's wish for samples, and the samples found so far. version: the version to sample, or None for all versions."""
+    """A caller's order of samples, and the samples found so far. version: the version to sample, or None for all versions."""
 
     model: str
     version: int | None
@@ -47,7 +46,7 @@ class Sampling:
     failed: int = 0
     unfit: int = 0
     seconds: float = 0.0
-    _open: int = 0  # the number of observed requests without their last answer
+    _open: int = 0  # the number of observed requests that wait for their last answer
     _bytes: int = 0
 
     @property
@@ -55,7 +54,7 @@ class Sampling:
         return not self.done.is_set() and len(self.samples) + self._open < self.count
 
     def follow(self, request: InFlightRequest, keeps_parameters: bool) -> None:
-        """Observe a request that can become an example."""
+        """Observe a request, if it can become a sample."""
         asked = request.asked
         if asked.sequence.id or asked.output_targets or not _on_host(asked.inputs):
             self.unfit += 1
@@ -97,7 +96,7 @@ class _SampleObserver(QuietObserver):
         asked = request.asked
         self._sampling: Sampling | None = sampling
         self.size = size
-        # Copies, because the request's tensors may lie in memory that is used again.
+        # Copies, because the memory of the request's tensors may be reused.
         self.inputs = {name: np.array(tensor) for name, tensor in asked.inputs.items()}
         self.requested_outputs = asked.requested_outputs
         self.parameters = dict(asked.parameters) if keeps_parameters else {}
@@ -112,8 +111,8 @@ class TrafficSampler:
     """The samplings that are running. Used on the event loop's thread."""
 
     def __init__(self, keeps_parameters: bool) -> None:
-        """keeps_parameters: whether samples contain the requests' parameters. This must be False if headers, which may be
-        secret, become parameters."""
+        """keeps_parameters: whether samples contain the requests' parameters. Must be False if headers become parameters,
+        because headers may be secret."""
         self.samplings: list[Sampling] = []
         self._keeps_parameters = keeps_parameters
 
@@ -123,7 +122,7 @@ class TrafficSampler:
                 sampling.follow(request, self._keeps_parameters)
 
     async def sample(self, sampling: Sampling, seconds: float) -> None:
-        """Wait until the sampling has its samples, or its time is over. UNAVAILABLE if too many samplings are running."""
+        """Wait until the sampling has its samples or its time is over. Raises UNAVAILABLE if too many samplings are running."""
         if len(self.samplings) >= MAX_SAMPLINGS:
             raise unavailable(f"{MAX_SAMPLINGS} samplings of traffic are under way: try again when one has ended")
         began = time.monotonic()
@@ -144,7 +143,7 @@ def _on_host(tensors: Mapping[str, Tensor]) -> bool:
 
 
 def _size(tensors: Mapping[str, Tensor]) -> int:
-    """Return the total bytes of tensors; a BYTES tensor counts the bytes and lengths of its elements."""
+    """Return the total size of tensors in bytes, for BYTES including 4 bytes for the length of each element."""
     return sum(
         tensor.nbytes if tensor.dtype.kind != "O" else sum(4 + len(element) for element in tensor.reshape(-1))
         for tensor in tensors.values()

@@ -1,5 +1,5 @@
-"""Rollouts: they choose the arm of a model that answers a request that names no version, and measure both arms.
+"""Rollouts: they divide the requests that name no version between two arms, stable and candidate, and measure both arms.
 
-A policy in the configuration (repository.config.traffic) says how requests are divided between the arms. May import `core`,
-`telemetry` and `resources`, but not `models`: that room makes a rollout from a policy and gives it the model of each arm.
+The configuration has the policy of a rollout (repository.config.traffic). May import `core`, `telemetry` and `resources`, but
+not `models`: that room creates rollouts and gives them the models of the arms.
 """

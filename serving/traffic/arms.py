@@ -1,4 +1,4 @@
-"""The arms of a rollout: the model that answers for each arm, and counts of the arm's requests."""
+"""The arms of a rollout: each has a model that answers its requests, and counts of them."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from serving.core.rollout_arm import ArmObserver, arm_of
 from serving.traffic.figures import ArmFigures
 
 STABLE, CANDIDATE = "stable", "candidate"
-# Errors with these codes are mistakes of the client, and not counted as failures of an arm.
+# Errors with these codes are mistakes of the client. They do not count as failures of an arm.
 _CLIENTS = (Code.INVALID_ARG, Code.NOT_FOUND, Code.UNSUPPORTED, Code.ALREADY_EXISTS)
 
 
@@ -25,29 +25,29 @@ class Target(Protocol):
 
     @property
     def needs_eviction(self) -> bool:
-        """Return whether the model sleeps, and other models would have to be evicted to load it."""
+        """Return whether the model sleeps and cannot be loaded unless other models are evicted."""
 
     def submit(self, request: InFlightRequest) -> None:
-        """Take a request; on failure, raise the ServingError with which the caller has to answer the request."""
+        """Take a request. If that fails, raise the ServingError with which the caller must answer the request."""
 
     def take_back(self, wanted: Callable[[InFlightRequest], bool]) -> list[InFlightRequest]:
         """Remove and return the waiting requests for which `wanted` is true; requests of sequences stay."""
 
 
 class AsksCandidate(Protocol):
-    """An object that also sends requests answered by the stable arm to the candidate, to compare the answers: a Mirror."""
+    """The interface of a Mirror: it sends requests of the stable arm to the candidate, too, and compares the answers."""
 
     def wants(self) -> bool:
-        """Return whether the next request that the stable arm answers is to be offered to this object."""
+        """Return whether to offer the next request of the stable arm to this object."""
 
     def offer(self, request: InFlightRequest, answer: Answer, took_ns: int) -> None:
-        """Take a request whose answer is about to be sent, with that answer."""
+        """Take a request and its answer, which is about to be sent. took_ns: how long the answer took."""
 
 
 class Arm:
-    """One of the two parties of a rollout. target: the model that answers for the arm now, or None while it does not serve.
+    """One arm of a rollout. target: the model that answers its requests, or None while the arm does not serve.
 
-    version: the version of this server's model; 0 if the model is on another server, which `remote` then describes.
+    version: the version of a local model; 0 if the model is on another server. remote: the other server, or None.
     """
 
     __slots__ = ("figures", "name", "remote", "target", "version")
@@ -61,11 +61,11 @@ class Arm:
 
     @property
     def words(self) -> str:
-        """Return a name for the arm's model in a log."""
+        """The arm's model, as log lines name it."""
         return f"the model at {self.remote.url}" if self.remote is not None else f"version {self.version}"
 
     def submit(self, request: InFlightRequest) -> None:
-        """Submit a request to the present model of the arm, without counting it."""
+        """Submit a request to the arm's model without counting it."""
         target = self.target
         if target is None:
             raise ServingError(Code.UNAVAILABLE, f"the {self.name} version of the rollout does not serve")
@@ -78,7 +78,7 @@ class Arm:
         return self.target is not None and self.target.needs_eviction
 
     def take_back(self) -> list[InFlightRequest]:
-        """Remove and return the requests of this arm that still wait, so that the other arm can answer them."""
+        """Remove and return the waiting requests of this arm, so that the other arm can answer them."""
         if self.target is None:
             return []
         taken = safely("taking back what waits for an arm", self.target.take_back, self._counts) or []
@@ -93,7 +93,7 @@ class Arm:
 
 
 class ArmCounter(ArmObserver):
-    """Counts how the requests of an arm end; one observer for all of them. mirror: gets each answer offered."""
+    """Observes all requests of an arm and counts how they end. mirror: the object to which answers are offered, or None."""
 
     __slots__ = ("_figures", "_mirror", "counted_arm")
 
@@ -109,7 +109,7 @@ class ArmCounter(ArmObserver):
         self.counted_arm.submit(request)
 
     def begin(self, request: InFlightRequest) -> None:
-        """Count a request that is given to the arm."""
+        """Count a request of the arm, and observe it."""
         request.observers = (*request.observers, self)
         self._figures.begin()
 

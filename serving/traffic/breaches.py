@@ -1,7 +1,7 @@
-"""Breaches of guardrails, kept in a file so that a restarted server gives no requests to a candidate that was taken out.
+"""Keeps breaches of guardrails in a file, so that a restarted server gives no requests to a candidate that breached one.
 
-The policy on disk keeps the weight that it had at the breach until somebody writes another policy. A breach belongs to the name
-of its rollout, so a policy with another name starts without a breach.
+The file is needed because a breach does not change the weight in the policy on disk. A breach belongs to the name of its
+rollout, so a policy with another name starts without a breach.
 """
 
 import json
@@ -18,13 +18,13 @@ from repository.files import storage
 
 log = logging.getLogger(__name__)
 
-LOCK_S = 1.0  # how long to wait while another server writes
-ROOM_BYTES = 16 << 10  # reserved on the disk for the next change, because a full disk may cause a breach
+LOCK_S = 1.0  # how long to wait for the lock while another server writes
+ROOM_BYTES = 16 << 10  # disk space reserved for the next change: a full disk may itself cause a breach
 _FAR_FUTURE = 1e11  # unix time
 
 
 class Breach(NamedTuple):
-    """Why a candidate gets no more requests. guardrail: the place of the breached guardrail in the policy. at: unix time."""
+    """Why a candidate gets no more requests. guardrail: the index of the breached guardrail in the policy. at: unix time."""
 
     rollout: str
     guardrail: int
@@ -36,20 +36,20 @@ Change = Callable[[dict[str, Breach]], object]  # a function that changes the co
 
 
 class Breaches:
-    """The breaches of one server, by the key of the model. Without a path, breaches last as long as the process.
+    """The breaches of one server, by the key of the model. If there is no path, the process alone keeps them.
 
-    Several servers may share a file: each adds its own changes to the file. A change takes effect immediately. A thread writes
-    changes, because the disk may be slow, and another server may hold the lock.
+    Several servers may share a file, because each writes only its own changes. A change takes effect immediately. A thread
+    writes it later, because the disk may be slow and another server may hold the lock.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._known: dict[str, Breach] = _read(path) if path is not None else {}
         self._unwritten: list[Change] = []
-        self._lock = threading.Lock()  # protects the list above
+        self._lock = threading.Lock()  # protects _unwritten
         self._thread = ThreadPoolExecutor(1, "breaches")
         self._written = True  # whether the last write succeeded, with room for the next change
-        self._write(LOCK_S)  # logs that the file cannot be written before a breach is lost
+        self._write(LOCK_S)  # a file that cannot be written is logged at the start, before a breach is lost
 
     def of(self, model: str, rollout: str) -> Breach | None:
         """Return the breach of a rollout, or None if there was none."""
@@ -57,8 +57,7 @@ class Breaches:
         return found if found is not None and found.rollout == rollout else None
 
     def keep(self, model: str, breach: Breach) -> None:
-        """Remember a breach, and begin to write it to the file. The breach stays in force even if the write fails, which is
-        logged."""
+        """Remember a breach and begin to write it to the file. If the write fails, log that; the breach stays in force."""
         self._known[model] = breach
         self._change(lambda known: known.update({model: breach}))
 
@@ -69,12 +68,12 @@ class Breaches:
             self._change(lambda known: known.pop(model) if known.get(model) == before else None)
 
     def tick(self) -> None:
-        """Try a failed write again, once a second: the disk may have room by now."""
+        """Retry a failed write. Called once a second."""
         if not self._written:
             self._thread.submit(self._write, 0.0)
 
     def close(self) -> None:
-        """Wait until every change has been written or has failed. Do not call this on the event loop's thread."""
+        """Wait until each change is written or has failed. Do not call this on the event loop's thread."""
         self._thread.shutdown()
 
     def _change(self, change: Change) -> None:
@@ -113,7 +112,7 @@ class Breaches:
 
 
 def _read(path: Path) -> dict[str, Breach]:
-    """Return the breaches of earlier processes; {} if there is no file, or if it cannot be read, which is logged."""
+    """Return the breaches in the file; {} if there is no file. Log what cannot be read and leave it out."""
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:

@@ -7,9 +7,9 @@ difference is |candidate - stable| / max(|candidate|, |stable|), which stays fin
 NaN, and an infinity with the same infinity. An element that is finite in only one of the answers does not agree, and is left
 out of the reported differences.
 
-BYTES agree if they are equal. BYTES also agree if both are JSON (as many services answer), their numbers agree and the rest is
-equal. The first class of each row, the one with the greatest number, is compared for outputs that have one axis of at least two
-numbers in addition to the batch axis, and for JSON that is an object of numbers. Any thread may call this.
+BYTES agree if they are equal. BYTES that are JSON, as many services answer, also agree if their numbers agree and all else is
+equal. The first class of a row, or of a JSON object of numbers, is the index or key of its greatest number. First classes are
+compared for such objects, and for outputs with one axis of at least two numbers besides the batch axis. This is thread-safe.
 """
 
 import math
@@ -28,14 +28,14 @@ WORST = 1e9  # the score of values that cannot be compared as numbers
 _MOST = 1e6  # the highest score of numbers
 _MAX_JSON = 1 << 20  # the largest element that is parsed as JSON, in bytes
 _MAX_DETAILS = 5
-_SMALL = 64 << 10  # bytes up to which tensors are first compared as a whole: most answers of a good candidate are equal
+_SMALL = 64 << 10  # up to this many bytes, tensors are first compared as a whole, because most answers are equal
 _LARGEST = 1e290  # the largest reported difference, so that sums stay finite: JSON has no infinity
 _TINY = 5e-324  # replaces a divisor of 0: the quotient is then 0 or infinite
 _AT_ONCE = 1 << 16  # elements that are converted to doubles at a time
 
 
 class Tolerance(NamedTuple):
-    """How far an element may differ: by `absolute`, and by `relative` times the stable value."""
+    """How far an element may differ: by `absolute` plus `relative` times the stable value."""
 
     absolute: float
     relative: float
@@ -67,23 +67,23 @@ class Comparison:
     _count: int = 0
 
     def tell(self, detail: str) -> None:
-        """Note the description of a difference; only the first few are kept."""
+        """Keep the description of a difference, unless there are many already."""
         if len(self.details) < _MAX_DETAILS:
             self.details.append(detail)
 
     def mismatch(self, detail: str) -> None:
-        """Note that outputs cannot be compared."""
+        """Record that outputs cannot be compared."""
         self.mismatched = True
         self.differ(detail)
 
     def differ(self, detail: str) -> None:
-        """Note that values other than numbers are not equal."""
+        """Record that values other than numbers are not equal."""
         self.disagreed = True
         self.score = WORST
         self.tell(detail)
 
     def count_difference(self, stable: NDArray[Any], candidate: NDArray[Any], tolerance: Tolerance) -> int | None:
-        """Count the differences of numbers. Return how many numbers are beyond the tolerance. If a number is not finite, count
+        """Count how much numbers differ. Return how many of them are beyond the tolerance. If a number is not finite, count
         nothing and return None."""
         if not stable.size:
             return 0
@@ -117,7 +117,7 @@ def compare(
 ) -> Comparison:
     """Compare the outputs of two answers. classes: the outputs whose first class is compared."""
     found = Comparison()
-    with np.errstate(all="ignore"):  # ignores numbers that overflow when they are subtracted
+    with np.errstate(all="ignore"):  # a subtraction may overflow
         for name in dict.fromkeys((*stable, *candidate)):
             if name not in candidate:
                 found.mismatch(f"output '{name}' is missing in the candidate's answer")
@@ -129,8 +129,8 @@ def compare(
 
 
 def class_outputs(config: ModelConfig) -> frozenset[str]:
-    """Return the outputs whose elements may be classes: the outputs with labels. If no output has labels, return the outputs
-    with a single axis in addition to the batch axis. A model without batching may declare its batch axis as 1 or -1."""
+    """Return the outputs whose elements may be classes: outputs with labels or, if there are none, outputs with one axis
+    besides the batch axis. The batch axis of a model without batching is a first dimension of 1 or -1."""
     labelled = frozenset(output.name for output in config.output if output.label_filename)
     return labelled or frozenset(output.name for output in config.output if _has_one_axis(config, output))
 
@@ -219,7 +219,7 @@ def _raw(element: object) -> bytes:
 
 
 def _json_of(element: object) -> object:
-    """Return the object or list that an element contains as JSON, or None for an element with any other content."""
+    """Parse an element that is a JSON object or list; return None for any other element."""
     raw = _raw(element)
     if len(raw) > _MAX_JSON or raw.lstrip()[:1] not in (b"{", b"["):
         return None
@@ -231,7 +231,7 @@ def _json_of(element: object) -> object:
 
 
 def _compare_json(found: Comparison, where: str, stable: object, candidate: object, tolerance: Tolerance) -> None:
-    """Compare two values of JSON: their numbers as numbers, all else for equality."""
+    """Compare two JSON values: their numbers within the tolerance, all else for equality."""
     first, second = _first_class(stable), _first_class(candidate)
     if first is not None and second is not None:
         found.top1_compared += 1
@@ -268,7 +268,7 @@ def _is_number(value: object) -> bool:
 
 
 def _first_class(value: object) -> str | None:
-    """Return the name of the highest number in an object of at least two members, all of them numbers; else None."""
+    """Return the key of the greatest number in an object of two or more numbers; None for any other value."""
     if not isinstance(value, dict) or len(value) < 2 or not all(_is_number(one) for one in value.values()):
         return None
     first: str = max(value, key=lambda key: float(value[key]))

@@ -1,7 +1,7 @@
 """Counts of an arm of a rollout: since the rollout began, and in the window that guardrails evaluate.
 
-A request only adds to cumulative values. Once a second `tick` stores a reading of these values, and a window is the difference
-of two readings.
+A request only adds to cumulative counts. `tick` stores a reading of them at intervals, and a window is the difference of two
+readings.
 """
 
 from collections import Counter, deque
@@ -10,19 +10,19 @@ from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 from repository.core.histogram import Counts, Histogram, merge, subtract
 
-READINGS = 60  # readings in a window, whose length is therefore exact to a 60th
+READINGS = 60  # the most readings in a window, so the length of a window is exact to a 60th
 LONGEST_WAIT_S = 15
 MOST_SECONDS = 600
-# Failures less than this apart may have one cause: a batch, a process that ends, a moment without memory.
+# Failures less than this apart count as one, because they may have one cause: a batch, a crash, a short lack of memory.
 MOMENT_NS = 250_000_000
 GIVEN_UP_NS = 1_000_000_000  # a request that its client cancels after waiting this long counts as a failure
 
 
 class Window(NamedTuple):
-    """Counts of an arm in its last seconds. latency: latencies of the requests that did not fail, which took `sum_ns` together.
+    """Counts of an arm in its last seconds. latency: the latencies of the requests that did not fail. sum_ns: their sum.
     given_up: how long cancelled requests had waited. refused: how many requests were answered with an error for a mistake of
-    the client. begun: how many requests came. moments: how often requests failed, or were cancelled after a long wait; failures
-    less than MOMENT_NS apart count as one."""
+    the client. begun: how many requests came.
+    moments: how many requests failed, or were cancelled after a long wait; those less than MOMENT_NS apart count as one."""
 
     requests: int
     errors: int
@@ -48,7 +48,7 @@ class Window(NamedTuple):
 
 
 def rounded_s(window_s: float, most: float) -> float:
-    """Return the length of a window, rounded up while it grows: an exact length would change, and be sent, every second."""
+    """Return the length of a growing window, rounded up, so that the reported length does not change every second."""
     rounded = 10.0
     while rounded < window_s:
         rounded *= 2
@@ -56,12 +56,12 @@ def rounded_s(window_s: float, most: float) -> float:
 
 
 def lasted(window: Window) -> Counts:
-    """Return how long requests took at least, including the requests that clients cancelled."""
+    """Return the latencies, including the requests that clients cancelled: these count with the time that they had waited."""
     return merge([window.latency, window.given_up])
 
 
 class Compared(NamedTuple):
-    """How many mirrors ended in the last seconds, and for how many of them the candidate's answer differed or failed."""
+    """How many mirrors ended, and in how many of them the candidate's answer differed or failed."""
 
     compared: int
     disagreed: int
@@ -72,7 +72,7 @@ class Compared(NamedTuple):
 
 
 class Reading(Protocol):
-    """Cumulative values: the difference of two readings is the count between them."""
+    """Cumulative counts. The difference of two readings is the counts between them."""
 
     def since(self, earlier: Self) -> Self: ...
 
@@ -81,7 +81,7 @@ T = TypeVar("T", bound=Reading)
 
 
 class Windowed(Generic[T]):
-    """Counts in a window, from cumulative readings that are one or a few seconds apart.
+    """Counts in a window, computed from cumulative readings.
 
     seconds: the counts of each second of the window, the oldest first.
     """
@@ -89,7 +89,7 @@ class Windowed(Generic[T]):
     __slots__ = ("_before", "_readings", "_second", "_step_s", "_window_s", "seconds")
 
     def set_window(self, window_s: float) -> None:
-        """Begin a window of this length; until that much time has passed, it is shorter."""
+        """Begin a window of this length. It grows from zero to that length."""
         self._window_s = max(1, int(window_s))
         self._step_s = max(1, self._window_s // READINGS)
         self._second = 0
@@ -98,7 +98,7 @@ class Windowed(Generic[T]):
         self.seconds: deque[T] = deque(maxlen=min(MOST_SECONDS, self._window_s))
 
     def tick(self) -> None:
-        """Take a reading, once a second."""
+        """Store the counts of the last second and, at intervals, a reading. Called once a second."""
         now = self._reading()
         self._second += 1
         if self._second % self._step_s == 0:
@@ -112,7 +112,7 @@ class Windowed(Generic[T]):
 
     @property
     def window_s(self) -> int:
-        """Return the present length of the window in seconds, exact to a 60th of it."""
+        """The present length of the window in seconds, exact to a 60th of it."""
         return min(self._second, self._window_s)
 
     def _reading(self) -> T:
@@ -122,10 +122,10 @@ class Windowed(Generic[T]):
 class ArmFigures(Windowed[Window]):
     """Counts of one arm since its rollout began on this server.
 
-    begun: requests that the arm was given. requests: requests that it answered or that failed. errors: requests that failed
-    without a mistake of the client. withdrawn: requests that are neither in `requests` nor in `errors`, because they were
-    cancelled, or refused as the client's mistake. latency: the time from the decoded request to the answer, for the requests
-    that did not fail. given_up: how long cancelled requests had waited; their answers would have taken even longer.
+    begun: requests that the arm got. requests: requests that it answered or that failed. errors: requests that failed without a
+    mistake of the client. withdrawn: requests that were cancelled, or refused as the client's mistake; `requests` does not
+    include them. latency: the time from the decoded request to the answer, for the requests that did not fail.
+    given_up: how long cancelled requests had waited. moments: see Window.
     """
 
     __slots__ = (
@@ -151,11 +151,11 @@ class ArmFigures(Windowed[Window]):
 
     # -- with each request -----------------------------------------------------------------------------------------
     def begin(self) -> None:
-        """Count a request that is given to the arm."""
+        """Count a request that the arm gets."""
         self.begun += 1
 
     def count(self, took_ns: int, failed: bool, at_ns: int = 0) -> None:
-        """Count a request that was answered or failed after `took_ns`. at_ns: when it ended, in monotonic ns; 0 for now."""
+        """Count a request that was answered, or failed, after `took_ns`. at_ns: when it ended, in monotonic ns; 0 for now."""
         self.requests += 1
         if failed:
             self.errors += 1
@@ -187,7 +187,7 @@ class ArmFigures(Windowed[Window]):
         super().tick()
 
     def waiting(self, seconds: int) -> int:
-        """Return how many requests at least have waited for this many seconds (1 to LONGEST_WAIT_S) for their answer."""
+        """Return a lower bound of how many requests have waited this long for their answer (1 to LONGEST_WAIT_S seconds)."""
         if len(self._begun_before) <= seconds:
             return 0
         return max(0, self._begun_before[-1 - seconds] - self.requests - self.withdrawn)
@@ -204,8 +204,8 @@ class ShadowFigures(Windowed[Compared]):
     compared: pairs of answers that were compared. disagreed: pairs that are beyond the tolerance or mismatched. mismatched:
     pairs whose outputs differ in names, shapes or datatypes.
     top1_compared: rows with classes. top1_agreed: rows whose first class is the same in both answers.
-    max_absolute, max_relative: the greatest differences of any element. sum_absolute: the sum of each pair's mean difference.
-    failed: mirrors that the candidate did not answer. dropped: mirrors that were given up, by reason.
+    max_absolute, max_relative: the greatest differences of any element. sum_absolute: the sum of the pairs' mean differences.
+    failed: mirrors that the candidate did not answer. dropped: how many mirrors were dropped, by reason.
     trouble: the last error of the candidate, with its time in unix seconds.
     stable_latency, candidate_latency: the latencies of both arms for the same requests.
     """

@@ -1,16 +1,13 @@
-"""Guardrails: whether a candidate is worse than the stable version by more than is allowed, beyond chance.
+"""Guardrails: tests of whether a candidate is significantly worse than the stable version, beyond an allowed limit.
 
-Once a second, each guardrail compares the candidate with the stable version over the same time: in the whole window, and in its
-latest part, which shows a new fault sooner. A guardrail is breached if the p-value of "the candidate is within the limit" is
-below the policy's alpha (significance.py). A guardrail holds if the p-value is not below alpha and both arms have enough
-samples. Failures need no minimum of samples: if they happen at several separate moments, they are beyond chance, however few
-requests there are.
-
-A candidate may not answer at all, so requests that wait too long count as errors and as slow. Clients that send one request
-after another leave only a few such requests, all from one moment, so the time without any answer counts as well. Clients may
-cancel a request before it has waited too long; such a request took at least as long as it waited. The candidate may also refuse
-requests, as the client's mistake, that stable answers. All this is counted in the same way for both arms, because some clients
-cancel and make mistakes in any case.
+Once a second, each guardrail compares both arms over the same time: the whole window, and its latest part, which shows a new
+fault sooner. A guardrail is breached if the p-value of "the candidate is within the limit" is below the policy's alpha
+(significance.py). It holds if the p-value is not below alpha and both arms have enough samples. Failures at several separate
+moments are evidence even if there are fewer samples.
+A candidate may not answer at all. So requests that wait too long count as errors and as slow. Clients that send one request
+after another leave only a few waiting requests. So the time without any answer counts, too. A cancelled request counts as
+having taken as long as it waited. A request that the candidate refuses as the client's mistake counts as failed. All this is
+counted for both arms alike, because some clients cancel and make mistakes in any case.
 """
 
 import logging
@@ -53,16 +50,15 @@ log = logging.getLogger(__name__)
 UNANSWERED_S = 10  # a request that waits this long counts as an error
 STILL_S = 5  # a shorter pause is no evidence
 GIVEN_UP_S = 1  # a request that its client cancels after this long counts as an error
-# The latest parts of the window, in which a new fault is found soon: at least LATEST_S seconds, and LATEST_SAMPLES or the
-# policy's `min_samples` requests to the candidate.
+# A latest part of the window has at least LATEST_S seconds. One has `min_samples` requests to the candidate, the other
+# LATEST_SAMPLES.
 LATEST_S, LATEST_SAMPLES = 30, 1000
-# How many separate moments of failure count as "several". An arm with fewer than `min_samples` requests is judged again only
-# with each further request, in each of the steps of a rollout in a day.
-SEVERAL = 5
-STEPS_OF_A_DAY = 100
-BEYOND_QUANTILE = 20  # how many requests beyond a quantile, on its rarer side, are enough to know it
-# How many moments of a second count as independent: a failure is over immediately, while a pause of a second makes all requests
-# in it slow.
+SEVERAL = 5  # how many separate moments of failure are evidence if there are fewer than `min_samples` requests
+STEPS_OF_A_DAY = (
+    100  # the assumed number of weight changes in a day, after each of which an arm begins with few requests
+)
+BEYOND_QUANTILE = 20  # a quantile is known when this many requests are expected on its rarer side
+# How many moments of a second count as independent. Latencies have one: a pause of a second slows all requests in it.
 MOMENTS_OF_ERRORS, MOMENTS_OF_LATENCY = 4, 1
 
 _NOTHING: Counted = (0.0, 0.0)
@@ -71,9 +67,9 @@ WAITING, HOLDS, BREACHED = "waiting", "holds", "breached"
 
 
 class Values(Protocol):
-    """Readings of a Prometheus metric in the window, for both arms at the same moments. counted: whether each reading is the
-    growth of a counter and the number of requests since the last reading; if not, it is a value and 1. remembered: whether the
-    readings of stable are from a time with a smaller weight. problem: why there are no readings, or no new ones."""
+    """Readings of a Prometheus metric in the window, for both arms at the same moments.
+    counted: True if a reading is the growth of a counter and the number of requests meanwhile; False if it is a value and 1.
+    remembered: whether the readings of stable are from a time with a smaller weight. problem: why there are no new readings."""
 
     @property
     def stable(self) -> Sequence[Counted]: ...
@@ -88,7 +84,7 @@ class Values(Protocol):
 
 
 class GuardrailState(NamedTuple):
-    """The state of a guardrail. limit: the limit for the candidate's value. samples: how many stable and the candidate have."""
+    """The state of a guardrail. limit: the limit for the candidate's value. samples: the samples of stable and candidate."""
 
     metric: str
     stable: float | None
@@ -112,8 +108,8 @@ class _Finding(NamedTuple):
 
 
 class _Arm(NamedTuple):
-    """An arm's window, second by second. waiting: returns how many requests have had no answer for a number of seconds.
-    window_s: the present length of the window. remembered: the time of an earlier window; "" for the present one."""
+    """An arm's window, second by second. waiting: returns how many requests have waited for a number of seconds.
+    window_s: the present length of the window. remembered: when the window was current; "" for the present window."""
 
     window: Window
     seconds: Sequence[Window]
@@ -123,7 +119,7 @@ class _Arm(NamedTuple):
 
 
 class _Mirrored(NamedTuple):
-    """The window of the shadow; its fields are those of an _Arm, except `waiting`."""
+    """The window of the shadow, with the fields of an _Arm except `waiting`."""
 
     window: Compared
     seconds: Sequence[Compared]
@@ -132,7 +128,7 @@ class _Mirrored(NamedTuple):
 
 
 class _Sample(NamedTuple):
-    """The arguments of a metric's function."""
+    """The arguments of the functions in METRICS."""
 
     stable: _Arm
     candidate: _Arm
@@ -142,7 +138,7 @@ class _Sample(NamedTuple):
 
 
 class _Counts(NamedTuple):
-    """Counts of an arm. whole: the count of its whole window. counter: returns the count of one second. late: counts of
+    """Counts of an arm. whole: the counts of its whole window. counter: returns the counts of one second. late: counts of the
     requests without an answer, by the second in which they came."""
 
     whole: Counted
@@ -164,15 +160,15 @@ class _Span(NamedTuple):
 
 
 class _Question(NamedTuple):
-    """exceeds: returns the evidence that the candidate is worse than allowed, given the counts of the candidate and of the
-    stable arm. moments: how many moments of a second count as independent."""
+    """The test of a metric. exceeds: returns the evidence that the candidate is worse than allowed, from the counts of the
+    candidate and of the stable arm. moments: how many moments of a second count as independent."""
 
     exceeds: Callable[[Counted, Counted], float]
     moments: float
 
 
 class Guardrails:
-    """The guardrails of one rollout. `values`: the readings for guardrails with a Prometheus metric, by place in the policy."""
+    """The guardrails of one rollout. values: the readings of the Prometheus metrics, by the guardrail's index in the policy."""
 
     def __init__(
         self,
@@ -183,17 +179,17 @@ class Guardrails:
         values: Mapping[int, Values],
     ) -> None:
         self._stable, self._candidate, self._shadow = stable, candidate, shadow
-        self._failed: set[Guardrail] = set()  # guardrails that could not be judged, as the log says
+        self._failed: set[Guardrail] = set()  # guardrails whose failed evaluation was logged
         self._last: _Arm | None = None  # the last window of the stable arm that had enough requests
         self._last_mirrored: _Mirrored | None = None  # the last window of the shadow that had enough mirrors
         self.configure(policy, values)
 
     def configure(self, policy: TrafficPolicy, values: Mapping[int, Values]) -> None:
-        """Judge by this policy from here on, with the present figures."""
+        """Replace the policy, and keep the figures."""
         self.policy, self._values = policy, values
 
     def known(self) -> tuple[Known | None, Known | None]:
-        """Return the last windows of stable and of the mirrors that had enough requests, to keep across a restart."""
+        """Return the last windows of stable and of the shadow that had enough requests, to keep across a restart."""
         stable, mirrored = self._last, self._last_mirrored
         return (
             stable and Known(stable.window, stable.window_s, stable.remembered),
@@ -201,14 +197,14 @@ class Guardrails:
         )
 
     def recall(self, stable: Known | None, mirrored: Known | None) -> None:
-        """Take the last windows of an earlier process."""
+        """Restore the last windows of an earlier process."""
         if stable is not None and isinstance(stable.window, Window):
             self._last = _Arm(stable.window, (), lambda seconds: 0, stable.window_s, stable.at)
         if mirrored is not None and isinstance(mirrored.window, Compared):
             self._last_mirrored = _Mirrored(mirrored.window, (), mirrored.window_s, mirrored.at)
 
     def evaluate(self) -> list[GuardrailState]:
-        """Judge every guardrail, once a second, after the figures' `tick`."""
+        """Evaluate every guardrail. Called once a second, after the figures' `tick`."""
         stable, candidate, mirrored = self._stable_arm(), _arm(self._candidate), self._mirrored()
         return [
             self._state_of(guardrail, _Sample(stable, candidate, mirrored, self._values.get(place), self.policy))
@@ -216,7 +212,7 @@ class Guardrails:
         ]
 
     def _stable_arm(self) -> _Arm:
-        """Return the stable arm's present window; if its weight leaves it too few requests, its last one that had enough."""
+        """Return the stable arm's window. If its share gives it too few requests, return its last window that had enough."""
         arm = _arm(self._stable)
         if arm.window.requests >= self.policy.min_samples:
             self._last = arm._replace(seconds=(), waiting=lambda seconds: 0, remembered=_now())
@@ -225,7 +221,7 @@ class Guardrails:
         return arm if may_come or self._last is None else self._last
 
     def _mirrored(self) -> _Mirrored | None:
-        """Return the shadow's window; if the candidate answers all requests, the shadow's last window with enough mirrors."""
+        """Return the shadow's window. At weight 100 nothing is mirrored, so return its last window with enough mirrors."""
         if self._shadow is None:
             return None
         found = _Mirrored(self._shadow.window(), self._shadow.seconds, self._shadow.window_s)
@@ -240,7 +236,7 @@ class Guardrails:
             found = METRICS[guardrail.metric](guardrail, sample)
             if guardrail.metric in ("errors", "latency") and (found.p is None or found.p >= self.policy.alpha):
                 found = _stands_still(guardrail, sample, found)
-        except Exception as error:  # the other guardrails are still judged
+        except Exception as error:  # the other guardrails must still be evaluated
             found = _Finding(f"it cannot be judged ({type(error).__name__}): the server's log says why")
             if guardrail not in self._failed:
                 log.exception("guardrail '%s' cannot be judged", guardrail.metric)
@@ -260,7 +256,7 @@ def _arm(figures: ArmFigures) -> _Arm:
 
 
 def _errors(guardrail: Guardrail, sample: _Sample) -> _Finding:
-    """Compare the share of failed requests with the share of the stable version plus a margin."""
+    """Compare the candidate's share of failed requests with stable's share plus a margin."""
     stable, candidate = (_counts(arm, _failed, _late(arm, UNANSWERED_S)) for arm in (sample.stable, sample.candidate))
     asked = _Question(lambda mine, other: share_exceeds(mine, other, guardrail.margin), MOMENTS_OF_ERRORS)
     few = _too_few(sample, sample.policy.min_samples, stable, candidate)
@@ -282,8 +278,8 @@ def _errors(guardrail: Guardrail, sample: _Sample) -> _Finding:
 
 
 def _judge_few(sample: _Sample, margin: float) -> _Span | None:
-    """Return the span in which a candidate with few requests is worse than allowed, or None if there is none. Each moment of
-    failure counts once, however many requests failed then. Refused requests are left out: one client may cause a few."""
+    """Return the whole window as a span if failures show that a candidate with few requests is worse than allowed, else None.
+    Each moment of failure counts once. Refused requests do not count, because one client may cause a few."""
     stable, candidate = (
         _counts(arm, _failed_itself, _late(arm, UNANSWERED_S)) for arm in (sample.stable, sample.candidate)
     )
@@ -296,24 +292,24 @@ def _judge_few(sample: _Sample, margin: float) -> _Span | None:
 
 
 def _seldom(policy: TrafficPolicy, of: float) -> float:
-    """Return how much less evidence an arm with few requests needs, because it is judged less often."""
+    """Return an addition to the evidence of an arm with few requests: it is tested less often, only with each new request."""
     return math.log(max(1.0, LOOKS / (STEPS_OF_A_DAY * max(1, policy.min_samples)))) if of < policy.min_samples else 0.0
 
 
 def _failed(window: Window) -> Counted:
-    """Return how many requests failed, were refused or were cancelled after a long wait, and out of how many."""
+    """Return how many requests failed, were refused or were cancelled after a long wait, and the number of requests."""
     failed, of = _failed_itself(window)
     return failed + window.refused, of + window.refused
 
 
 def _failed_itself(window: Window) -> Counted:
-    """Return the counts of `_failed` without requests that were refused as the client's mistake."""
+    """Return the counts of `_failed` without the refused requests."""
     given_up = _beyond(window.given_up, _GIVEN_UP)
     return window.errors + given_up, window.requests + given_up
 
 
 def _bucket_beyond(limit_ms: float) -> int:
-    """Return the first bucket that lies wholly beyond the limit."""
+    """Return the first bucket whose latencies are all beyond the limit."""
     return bisect_left(BOUNDS_US, limit_ms * 1000) + 1
 
 
@@ -327,8 +323,8 @@ def _beyond(lasted: Counts, first: int) -> int:
 def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
     """Compare a quantile of the latency with a multiple of the stable version's quantile.
 
-    The share of requests that are slower than the limit is judged. For a candidate within the limit, this share is not larger
-    than the share beyond the quantile, or than the share that stable has at the same time.
+    Test the share of requests that are slower than that limit. It is too large if it exceeds both 1 - quantile and stable's
+    share of such requests.
     """
     q = guardrail.quantile
     before = quantiles_ms(lasted(sample.stable.window), [q])[0]
@@ -366,7 +362,7 @@ def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
 
 
 def _disagreement(guardrail: Guardrail, sample: _Sample) -> _Finding:
-    """Judge the share of mirrored requests that the candidate answers beyond the tolerance, or does not answer."""
+    """Compare the share of mirrored requests that the candidate fails, or answers beyond the tolerance, with the limit."""
     found = sample.mirrored
     if found is None:
         return _Finding("no answers are compared: give the policy a shadow")
@@ -376,7 +372,7 @@ def _disagreement(guardrail: Guardrail, sample: _Sample) -> _Finding:
         detail = f"{samples[0]} of {sample.policy.min_samples} mirrored requests in {_round(sample, found.window_s)}"
         return _Finding(detail, samples=samples)
     mirrored = _Counts(whole, found.seconds, _differed)
-    known = _Counts(whole, (), _differed)  # takes the place of the stable arm's counts: the limit is fixed
+    known = _Counts(whole, (), _differed)  # used in place of the stable arm's counts, because the limit is fixed
     asked = _Question(lambda mine, _: share_above(mine, guardrail.limit), MOMENTS_OF_ERRORS)
     span = _judge(sample.policy, known, mirrored, asked, sample.policy.min_samples)
     differed = span.candidate[0] / span.candidate[1]
@@ -419,18 +415,18 @@ def _prometheus(guardrail: Guardrail, sample: _Sample) -> _Finding:
 
 
 def _stands_still(guardrail: Guardrail, sample: _Sample, found: _Finding) -> _Finding:
-    """Return a guardrail's finding; if the candidate has stopped answering and that is a breach, return that instead.
+    """Return a guardrail's finding. If the candidate has stopped answering and that is a breach, return that finding instead.
 
-    The candidate has stopped answering if it ended no request in seconds in which requests waited for it, while the stable arm
-    ended some or had none: all clients may be waiting for the candidate. Without a fault, seconds in which an arm ends no
-    request are as rare as they were before, and so are requests that take this long.
+    The candidate has stopped if it ended no request in seconds in which requests waited for it. Seconds in which the stable arm
+    was held up, too, do not count. The p-value is derived from how often seconds without an ended request, and requests that
+    take this long, occurred before.
     """
     least_s = UNANSWERED_S if guardrail.metric == "errors" else max(STILL_S, math.ceil((found.limit or 0.0) / 1000) + 1)
     stable, candidate, seconds = sample.stable, sample.candidate, sample.candidate.seconds
     silent_s = next((place for place, one in enumerate(reversed(seconds)) if _ended(one)), len(seconds))
     still_s = sum(candidate.waiting(one) > 0 for one in range(1, min(silent_s, LONGEST_WAIT_S) + 1))
     beside = [_ended(one) for one in islice(reversed(stable.seconds), still_s)]
-    # Seconds in which both arms were held up.
+    # The number of seconds in which both arms were held up.
     held_up_s = beside.count(0) if still_s >= least_s and stable.waiting(least_s) else 0
     if still_s - held_up_s < least_s or stable.window.requests < sample.policy.min_samples:
         return found
@@ -458,17 +454,17 @@ def _counts(arm: _Arm, count: Callable[[Window], Counted], late: Sequence[Counte
 
 
 def _late(arm: _Arm, waited_s: int) -> list[Counted]:
-    """Return counts of the requests that have waited at least this long, by the second in which they came."""
+    """Return the counts of requests that have waited at least `waited_s`, by the second in which they came."""
     waiting = [arm.waiting(seconds) for seconds in range(waited_s, LONGEST_WAIT_S + 1)]
     came = [older_too - older for older_too, older in pairwise([*waiting, 0])]
     return [(count, count) for count in reversed(came) if count > 0]
 
 
 def _judge(policy: TrafficPolicy, stable: _Counts, candidate: _Counts, asked: _Question, enough: int) -> _Span:
-    """Return the span that has the evidence: the whole window, or the latest seconds with `enough` requests."""
+    """Return the whole window, or the latest part of it if only that is a breach."""
     whole = _Span(stable.whole, candidate.whole, asked.exceeds(candidate.whole, stable.whole))
     seldom = _seldom(policy, candidate.whole[1])
-    if p_value(whole.evidence + seldom) < policy.alpha:  # if not, the costly look is not needed
+    if p_value(whole.evidence + seldom) < policy.alpha:  # only then is the costly correction needed
         whole = _looked_at(whole, candidate.all(), stable.all(), asked)
     if p_value(whole.evidence) < policy.alpha:
         return whole
@@ -495,7 +491,7 @@ def _judge(policy: TrafficPolicy, stable: _Counts, candidate: _Counts, asked: _Q
 
 
 def _looked_at(span: _Span, candidate: list[Counted], stable: list[Counted], asked: _Question) -> _Span:
-    """Return a span whose evidence is reduced by how much requests of one moment succeed or fail together."""
+    """Return a span with less evidence, because requests of one moment succeed or fail together."""
     worth = clustered(span.evidence, candidate, stable), of_moments(span.evidence, candidate, asked.moments)
     return span._replace(evidence=max(worth))
 
@@ -508,13 +504,13 @@ def _sum(counted: Iterable[Counted]) -> Counted:
 
 
 def _known_by(quantile: float, policy: TrafficPolicy) -> int:
-    """Return how many requests are needed to know a quantile: fewer near the median than at the ends."""
+    """Return how many requests are needed to know a quantile. The median needs the fewest."""
     rarer = min(quantile, 1.0 - quantile)
     return min(policy.min_samples, math.ceil(BEYOND_QUANTILE / rarer)) if rarer > 0.0 else policy.min_samples
 
 
 def _too_few(sample: _Sample, enough: int, *arms: _Counts) -> _Finding | None:
-    """Return the finding that an arm has too few samples, or None if both arms have enough."""
+    """Return a finding if an arm has too few samples, or None if both arms have enough."""
     samples = int(arms[0].whole[1]), int(arms[1].whole[1])
     for name, arm, count in zip(("stable", "the candidate"), (sample.stable, sample.candidate), samples, strict=True):
         if count < max(1, enough):
@@ -526,7 +522,7 @@ def _too_few(sample: _Sample, enough: int, *arms: _Counts) -> _Finding | None:
 
 
 def _lasted(arm: _Arm, span: _Span) -> Counts:
-    """Return how long the requests of a span took at least."""
+    """Return the latencies of a span, including its cancelled requests."""
     if not span.latest:
         return lasted(arm.window)
     return merge(map(lasted, islice(reversed(arm.seconds), span.latest)))

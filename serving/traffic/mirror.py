@@ -1,20 +1,18 @@
-"""Mirrors: copies of requests that stable has answered, sent to the candidate to compare its answers with those of stable.
+"""Mirrors: copies of requests that stable has answered. The candidate gets them, and its answers are compared with stable's.
 
 wants() -> the client is answered -> take: inputs and answer are held -> the loop's next turn: candidate.submit -> compare
-
-Before a client's request is answered, only the draw in `wants` and an object around its responder cost time. All other work
-comes after the answer. A mirror that could delay requests of clients is dropped, and counted under one of these reasons:
-
+Before a client is answered, mirroring costs one random draw in `wants` and one object around the responder. All other work
+comes after the answer. A mirror that could delay clients' requests is dropped, and counted under one of these reasons:
 in_flight   as many mirrors are under way as the policy allows
-memory      mirrors hold as many bytes as allowed, the server's memory for requests is scarce, or other models would have to be
-            evicted to load the candidate
+memory      mirrors hold as many bytes as allowed, the server's memory for requests is scarce, or the candidate cannot be loaded
+            unless other models are evicted
 loop        the event loop is behind, or busy most of the time
 queue       requests wait for stable, or for the candidate
 refused     the candidate takes no requests now: its queue is full, it is being unloaded, or its server is unreachable or
-            refuses permission
-too_large   one request with its answer is larger than all mirrors together may be
-unfit       the request cannot be repeated: it has a sequence, a decoupled model, classes or shared memory as outputs, memory
-            of a GPU or a client as inputs, or values that the other server's JSON cannot carry
+            denies permission
+too_large   the request and its answer are larger than all mirrors together may be
+unfit       the request cannot be repeated: it has a sequence, a decoupled model, classes or shared memory as outputs, inputs in
+            memory of a GPU or of a client, or values that the other server's JSON cannot carry
 """
 
 import asyncio
@@ -44,17 +42,17 @@ from serving.traffic.mismatches import Mismatches
 from serving.traffic.remotes.remote_model import NotAsDeclared
 from serving.traffic.spare_time import SpareTime
 
-TIMEOUT_S = 10.0  # how long the candidate may take to answer a mirror
+TIMEOUT_S = 10.0  # the candidate's time limit for a mirror
 MAX_BYTES = 64 << 20  # the bytes that all mirrors of a model may hold
-MAX_ELEMENTS = 1 << 16  # elements of a BYTES tensor, whose sizes are added up one by one
-LATE_NS = 20_000_000  # a mirror that waits longer than this for its turn of the loop is dropped
-SHORT_QUEUE = 32  # requests that one turn of the loop may bring; four batches count instead if they are more
-COMPARED_ON_LOOP = 64 << 10  # two answers with fewer bytes than this are compared on the loop, without a thread
+MAX_ELEMENTS = 1 << 16  # a BYTES tensor with more elements is too large: their sizes are added up one by one
+LATE_NS = 20_000_000  # a mirror that waits longer for the loop's next turn is dropped
+SHORT_QUEUE = 32  # more waiting requests than this, or than four batches, are a queue
+COMPARED_ON_LOOP = 64 << 10  # answers with fewer bytes than this together are compared on the event loop
 
 
 class MirroredArm(NamedTuple):
     """The part of an arm that a mirror needs. pending: returns how many requests wait for the arm. outputs: the outputs that it
-    can give, or None for all. needs_eviction: returns whether other models would have to be evicted to load it."""
+    can give, or None for all. needs_eviction: returns whether other models must be evicted to load its model."""
 
     submit: Callable[[InFlightRequest], None]
     pending: Callable[[], int]
@@ -75,7 +73,7 @@ class Mirror:
         memory: RequestMemory,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """config: the configuration of the model. memory: counts the tensors of mirrors together with those of clients."""
+        """config: the configuration of the model. memory: the memory budget that mirrors share with clients' requests."""
         self.figures = figures
         self.mismatches = Mismatches(shadow.keep, memory)
         self._stable = stable
@@ -90,7 +88,7 @@ class Mirror:
         self.configure(shadow, config)
 
     def configure(self, shadow: Shadow, config: ModelConfig) -> None:
-        """Follow another policy of the same rollout from here on."""
+        """Replace the policy of the rollout."""
         self._share = shadow.share / 100
         self._max_in_flight = shadow.max_in_flight
         self._tolerance = Tolerance(shadow.absolute, shadow.relative)
@@ -116,7 +114,7 @@ class Mirror:
 
     # -- before the client is answered -----------------------------------------------------------------------------
     def wants(self) -> bool:
-        """Return whether to mirror the next request of stable: whether it is drawn, and there is room for a mirror."""
+        """Return whether to mirror the next request of stable: it is drawn at random, and there must be room for a mirror."""
         if random.random() >= self._share or self._closed:
             return False
         reason = self._no_room() or ("" if self._spare.left() else "loop")
@@ -132,7 +130,7 @@ class Mirror:
         return "queue" if self._stable.pending() > self._short_queue else ""
 
     def offer(self, request: InFlightRequest, answer: Answer, took_ns: int) -> None:
-        """Arrange to mirror a request once its client is answered. answer: the final one, which stable is about to send."""
+        """Arrange to mirror a request after its client is answered. answer: the final answer, which stable is about to send."""
         if isinstance(answer, InferenceResponse) and not self._closed:
             request.responder = _AfterAnswer(self, request, took_ns)
         elif answer is None:  # the end of a decoupled model's stream
@@ -156,7 +154,7 @@ class Mirror:
         asyncio.get_running_loop().call_soon(self._ask, mirrored, again, time.monotonic_ns())
 
     def _copy_for_candidate(self, request: InFlightRequest, mirrored: "_Mirrored") -> InFlightRequest:
-        """Return a copy of the request for the candidate. Requests that it causes take the original's arms."""
+        """Return a copy of the request for the candidate. Requests that the copy causes use the arms of the original."""
         asked = request.asked
         same = InferenceRequest(
             asked.model_name,
@@ -184,7 +182,7 @@ class Mirror:
         return True
 
     def _requested(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the outputs to request from the candidate: the requested ones that both arms can give."""
+        """Return the requested outputs that both arms can give."""
         if self._outputs is None:
             return names
         return tuple(name for name in names or sorted(self._outputs) if name in self._outputs)
@@ -273,7 +271,7 @@ class Mirror:
         self._end(mirrored, kept)
 
     def _failed(self, mirrored: "_Mirrored", error: Answer) -> None:
-        """Count a mirror without an answer: as dropped if the candidate takes no such requests, else as failed."""
+        """Count a mirror that got no answer: as dropped if the candidate could not take it, else as failed."""
         if mirrored not in self._under_way:
             return
         if isinstance(error, ServingError) and self.mismatches.keeps:  # the message may quote an input
@@ -292,7 +290,7 @@ class Mirror:
         self._end(mirrored)
 
     def _end(self, mirrored: "_Mirrored", kept: bool = False) -> None:
-        """Forget a mirror, and give back its memory unless a mismatch keeps it."""
+        """Forget a mirror, and release its memory unless a mismatch keeps it."""
         if mirrored not in self._under_way:
             return
         self._under_way.remove(mirrored)
@@ -305,7 +303,8 @@ class Mirror:
 
 
 class _AfterAnswer:
-    """Replaces the responder of a request for its last answer: sends the answer through that responder, then mirrors."""
+    """The responder for the last answer of a mirrored request. It sends the answer through the original responder, then mirrors
+    the request."""
 
     __slots__ = ("_mirror", "_request", "_responder", "_took_ns", "flow")
 
@@ -362,7 +361,7 @@ def _unfit(request: InFlightRequest, answer: InferenceResponse) -> bool:
 
 
 def _size(inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> int:
-    """Return the bytes of tensors. BYTES count with the size of their elements, or more than MAX_BYTES for too many of them."""
+    """Return the size of tensors in bytes; more than MAX_BYTES if a BYTES tensor has too many elements to count."""
     size = 0
     for tensor in (*inputs.values(), *outputs.values()):
         if tensor.dtype.kind != "O":
@@ -375,8 +374,7 @@ def _size(inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> int:
 
 
 def _hold(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors that outlive their request: copies of small tensors, and references to large ones. A connection that
-    still has to send a large tensor keeps such a reference, too (`raw_bytes`)."""
+    """Return tensors that outlive their request: copies of small tensors, and references to large tensors."""
     return {
         name: tensor if tensor.nbytes > COPIED_BYTES and tensor.flags.c_contiguous else np.array(tensor)
         for name, tensor in tensors.items()

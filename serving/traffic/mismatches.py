@@ -1,6 +1,6 @@
-"""The worst mismatches of a shadow, with their inputs and both answers: as many, as large and as old as the policy allows.
+"""Keeps the worst mismatches of a shadow, with their inputs and both answers, within the policy's limits.
 
-Mismatches stay in memory at most until the rollout or the server ends. The dashboard fetches mismatches by their numbers.
+They are kept only in memory. The dashboard fetches them by their ids.
 """
 
 import itertools
@@ -21,8 +21,8 @@ DAY_S = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """id: a number that grows with each mismatch, even across restarts of the server. at: unix seconds. score: the score of the
-    Comparison. size: the bytes of all tensors, which are copies."""
+    """A kept mismatch. id: a number that grows with each mismatch, even across restarts. at: when it was found (unix seconds).
+    score: the score of the Comparison. size: the bytes of all tensors."""
 
     id: int
     at: float
@@ -36,7 +36,7 @@ class Mismatch:
 
 
 class Mismatches:
-    """Used on the event loop's thread. Kept tensors count in the server's request memory."""
+    """Used on the event loop's thread. The kept tensors count as request memory."""
 
     def __init__(self, keep: Keep | None, memory: RequestMemory) -> None:
         """keep: how much may be kept, or None if no inputs and outputs may be kept."""
@@ -44,20 +44,20 @@ class Mismatches:
         self._memory = memory
         self._kept: dict[int, Mismatch] = {}
         self._bytes = 0
-        self._ids = itertools.count(time.time_ns() // 1_000_000)  # a restarted server goes on with higher numbers
+        self._ids = itertools.count(time.time_ns() // 1_000_000)  # a restarted server begins with a higher number
 
     @property
     def keeps(self) -> bool:
-        """Return whether inputs and outputs may be kept."""
+        """Whether inputs and outputs may be kept."""
         return self._keep is not None
 
     def configure(self, keep: Keep | None) -> None:
-        """From here on, keep no more than `keep` allows."""
+        """Replace the limits, and forget the mismatches beyond them."""
         self._keep = keep
         self._shrink()
 
     def tick(self) -> None:
-        """Forget the mismatches that have been kept for as many days as the policy allows."""
+        """Forget the mismatches that are older than the policy allows."""
         if self._keep is not None:
             self.forget(time.time() - self._keep.days * DAY_S)
 
@@ -69,7 +69,7 @@ class Mismatches:
         candidate: Mapping[str, Tensor],
         size: int,
     ) -> bool:
-        """Keep a mismatch if it is among the worst. Return whether it is kept; this object then gives its memory back."""
+        """Keep a mismatch if it is among the worst. Return whether it is kept. If so, this object releases its memory later."""
         keep = self._keep
         if keep is None or size > keep.bytes or not self._has_place(keep, found, size):
             return False
@@ -84,19 +84,19 @@ class Mismatches:
         return True
 
     def after(self, identifier: int) -> list[Mismatch]:
-        """Return the kept mismatches after the one with this number, the oldest first."""
+        """Return the kept mismatches with higher ids, the oldest first."""
         return [one for one in self._kept.values() if one.id > identifier]
 
     def clear(self) -> None:
         self.forget(math.inf)
 
     def forget(self, until: float) -> None:
-        """Forget mismatches that were found until then, in unix seconds."""
+        """Forget the mismatches that were found up to the time `until`, in unix seconds."""
         for one in [one for one in self._kept.values() if one.at <= until]:
             self._forget(one.id)
 
     def _has_place(self, keep: Keep, found: Comparison, size: int) -> bool:
-        """Return whether a mismatch can be kept without forgetting one that is as bad or worse."""
+        """Return whether a mismatch can be kept without forgetting another that is at least as bad."""
         count, bytes_ = len(self._kept) + 1, self._bytes + size
         for one in sorted(self._kept.values(), key=_badness):
             if count <= keep.count and bytes_ <= keep.bytes:
@@ -120,7 +120,7 @@ class Mismatches:
 
 
 def _own_copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors with memory of their own: a view could keep a larger buffer alive, or its buffer could be used again."""
+    """Return tensors that own their memory: a view would keep a larger buffer alive, or its buffer could be overwritten."""
     return {name: tensor if tensor.base is None else np.array(tensor) for name, tensor in tensors.items()}
 
 

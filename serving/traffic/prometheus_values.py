@@ -1,9 +1,9 @@
-"""Readings of the Prometheus metrics that guardrails ask for: from this server's own page, or from a Prometheus server.
+"""Reads the Prometheus metrics of guardrails from this server's own metrics, or from a Prometheus server.
 
-Of a gauge on the page, the value is read. Of a counter, the growth since the last reading is divided by the requests of the
-arm, because the arms get different shares of the traffic. A query is sent unchanged and gives one number for each arm. A
-reading covers both arms at one moment.
-The form of queries is from Prometheus' documentation: HTTP API, instant queries.
+A reading has both arms at the same moment. A gauge of this server is read as its value. A counter is read as its growth and the
+arm's requests since the previous reading, because the arms get different shares of the traffic. A query to a Prometheus server
+is sent unchanged, and gives one number for each arm.
+Source: Prometheus' documentation: HTTP API, instant queries.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from serving.traffic.significance import Counted
 
 log = logging.getLogger(__name__)
 
-MAX_ANSWER = 256 << 10  # bytes of a query's answer, which is one number
+MAX_ANSWER = 256 << 10  # bytes in the answer to a query; a right answer is one number
 MIN_READINGS = 20
-TOO_LARGE = 1e100  # larger numbers would overflow in sums of squares; NaN and infinities are refused as well
+TOO_LARGE = 1e100  # larger numbers would overflow in sums of squares
 PAGE_INTERVAL_S = 1.0
 QUERY_INTERVAL_S = 5.0
 MAX_READINGS = 600
@@ -35,7 +35,8 @@ _COUNTER_ENDS = ("_total", "_sum", "_count", "_bucket")
 
 
 class PageReading(NamedTuple):
-    """One metric of a page. value: the sum of all series with the labels, or None if there are no such series."""
+    """One metric of a page. value: the sum of all series with the labels, or None if there are no such series. counter: whether
+    the metric is a counter."""
 
     counter: bool
     value: float | None
@@ -57,15 +58,12 @@ def read_page(page: str, name: str, labels: dict[str, str]) -> PageReading:
 
 
 def _escaped(text: str) -> str:
-    """Return a label's value in the form that a page has it."""
+    """Return a label's value with the escapes of Prometheus' text format."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 class Readings:
-    """The latest readings of both arms. A reading is a value and 1 or, if `counted` is true, the growth of a counter and the
-    number of requests. problem: why there are no readings, or no new ones; "" if there is no problem.
-
-    remembered: whether the readings of stable are from a time with a smaller weight, because it gets no more requests."""
+    """The latest readings of both arms: an implementation of guardrails.Values. problem: "" if there is no problem."""
 
     def __init__(self, most: float, stable: Iterable[Counted] = ()) -> None:
         """most: how many readings to keep. stable: remembered readings of the stable arm."""
@@ -82,7 +80,7 @@ class Readings:
         self.problem = ""
 
     def miss(self, problem: str) -> None:
-        """Note a missing reading, and drop the oldest one."""
+        """Record why a reading is missing, and drop the oldest reading."""
         self.problem = problem
         for arm in (self.candidate,) if self.remembered else (self.stable, self.candidate):
             if arm:
@@ -90,7 +88,7 @@ class Readings:
 
 
 class PageReader:
-    """Reads a metric of this server's own page for both arms."""
+    """Reads a metric of this server for both arms."""
 
     def __init__(
         self, guardrail: Guardrail, arms: dict[str, tuple[dict[str, str], ArmFigures]], readings: Readings
@@ -99,7 +97,7 @@ class PageReader:
         self.readings = readings
         self.name = guardrail.name
         self._arms = arms
-        self._before: list[Counted] = []  # the counter and the requests of each arm at the last reading
+        self._before: list[Counted] = []  # each arm's counter and requests at the previous reading
 
     def read(self, page: str) -> None:
         found = {name: read_page(page, self.name, labels) for name, (labels, _) in self._arms.items()}
@@ -126,7 +124,7 @@ class PageReader:
 
 
 class QueryReader:
-    """Asks a Prometheus server about both arms. `fetch`: gets an allowed URL, within limits of time and size."""
+    """Queries a Prometheus server about both arms. fetch: returns the body of an allowed URL, or raises."""
 
     def __init__(self, guardrail: Guardrail, fetch: Callable[[str], Awaitable[bytes]], readings: Readings) -> None:
         self.readings = readings
@@ -156,7 +154,7 @@ class QueryReader:
 def query_value(answer: bytes) -> float:
     """Return the number in the answer to an instant query: a scalar, or the one sample of a vector.
 
-    Raise ValueError for anything else; its message is a clause whose subject is the query.
+    Raises ValueError for any other answer. Its message is a clause whose subject is the query.
     """
     if len(answer) > MAX_ANSWER:
         raise ValueError(f"finds more than {MAX_ANSWER >> 10} KiB; sum the series up")
@@ -182,15 +180,15 @@ class PrometheusValues:
     """The metric readers of one rollout's guardrails, and their tasks."""
 
     def __init__(self, page: Callable[[], Iterable[str]], fetch: Callable[[str], Awaitable[bytes]]) -> None:
-        """page: renders the metrics that this server has of the rollout's model, in pieces."""
+        """page: renders this server's metrics of the rollout's model, in pieces."""
         self._page = page
         self._fetch = fetch
         self._tasks: list[asyncio.Task[None]] = []
         self._read: dict[Guardrail, Readings] = {}
-        self._stable: ArmFigures | None = None  # the figures of the stable arm that was last read
+        self._stable: ArmFigures | None = None  # the figures of the stable arm that `_read` belongs to
 
     def begin(self, policy: TrafficPolicy, arms: dict[str, tuple[dict[str, str], ArmFigures]]) -> dict[int, Readings]:
-        """From here on, read only the metrics of this policy's guardrails. Return the readings by the guardrails' places."""
+        """Begin to read only the metrics of this policy's guardrails. Return the readings by the guardrails' indexes."""
         self.close()
         asked = [one for one in policy.guardrails if one.metric == "prometheus"]
         same = arms["stable"][1] is self._stable
@@ -210,7 +208,7 @@ class PrometheusValues:
         self._tasks.clear()
 
     async def _read_pages(self, readers: list[PageReader]) -> None:
-        await asyncio.sleep(random.uniform(0, PAGE_INTERVAL_S))  # so that many rollouts are not read at the same moment
+        await asyncio.sleep(random.uniform(0, PAGE_INTERVAL_S))  # spreads the readings of many rollouts over time
         while True:
             try:
                 page = "".join(piece for piece in self._page() if any(reader.name in piece for reader in readers))
@@ -224,7 +222,7 @@ class PrometheusValues:
 
 
 def _new_readings(guardrail: Guardrail, window_s: float, before: Readings | None) -> Readings:
-    """Return new readings. before: readings from a time with a smaller weight."""
+    """Return empty readings. before: readings from a time with a smaller weight; those of stable are taken over."""
     most = window_s / (QUERY_INTERVAL_S if guardrail.url else PAGE_INTERVAL_S)
     return Readings(most, before.stable if before is not None and len(before.stable) >= MIN_READINGS else ())
 

@@ -2,9 +2,8 @@
 
 The model's lifecycle creates, changes and ends the rollout.
 
-Counts and a breach belong to the name of the policy: they stay for as long as the name does, whatever else of the policy
-changes. An arm that gets another version counts from zero. After a breach, the candidate gets no requests until the policy has
-another name.
+Counts and a breach belong to the name of the policy, and stay when the rest of the policy changes. An arm that gets another
+version counts from zero. After a breach, the candidate gets no requests until the policy has another name.
 """
 
 import logging
@@ -39,9 +38,9 @@ JsonObject = dict[str, object]
 
 
 class RolloutServices(NamedTuple):
-    """The parts of the server that rollouts use. page: renders the server's metrics of one model, in pieces. fetch: gets a URL
-    of a listed server. memory: returns the object that counts the tensors of mirrors with those of clients. stable: figures of
-    stable arms, which survive a restart."""
+    """The parts of the server that rollouts use. stable: figures of stable arms, which survive a restart. page: renders the
+    server's metrics of one model, in pieces. fetch: gets a URL of a listed server. memory: returns the server's request
+    memory."""
 
     breaches: Breaches
     stable: StableMemory
@@ -51,7 +50,7 @@ class RolloutServices(NamedTuple):
 
 
 class Connected(NamedTuple):
-    """A model on another server, ready to answer. seen: the parts of the local configuration that matter to that model."""
+    """A model on another server, ready to answer. seen: the parts of the local configuration that affect requests to it."""
 
     remote: Remote
     access: RemoteAccess
@@ -76,10 +75,10 @@ class Rollout:
         self.split = TrafficSplit(policy.rollout, ArmCounter(self.stable), ArmCounter(self.candidate))
         self._values = PrometheusValues(lambda: services.page(identifier), services.fetch)
         self._guardrails = self._new_guardrails()
-        # The states at the last evaluation; after a breach, the states at the breach.
+        # The states at the last evaluation. After a breach they no longer change.
         self._states: list[GuardrailState] = []
         self._logged = ""  # the rollout's last line in the log
-        self._differs = ""  # how the tensors that the candidate declares differ from those of stable
+        self._differs = ""  # how the candidate's declared tensors differ from stable's
         self.configure(policy, None)
 
     # -- arms ------------------------------------------------------------------------------------------------------
@@ -94,14 +93,14 @@ class Rollout:
     def configure(
         self, policy: TrafficPolicy, release: int | None, connected: Mapping[str, Connected] = MappingProxyType({})
     ) -> None:
-        """Take another policy of the same name; requests under way stay with their arm.
+        """Replace the policy by another of the same name. Requests under way stay with their arm.
 
         connected: the arms on other servers."""
         if (policy.window_s, policy.weight) != (self.policy.window_s, self.policy.weight):
-            # All of a window has one weight: otherwise requests from different minutes would be compared.
+            # A window must have a single weight: otherwise requests from different times would be compared.
             for figures in self._all_figures():
                 figures.set_window(policy.window_s)
-            self._note_stable(at_once=True)  # stable may get fewer requests from here on
+            self._note_stable(at_once=True)  # stable may get fewer requests from now on
         self.policy, self.release, self.connected = policy, release, dict(connected)
         self._states = []
         self.split.set_sticky(policy.sticky)
@@ -129,7 +128,7 @@ class Rollout:
         self._differs = "" if candidate is None else _difference(configs[default], candidate)
         self._share()
         if self.breached is not None:
-            self._states = self._evaluate()  # before the rollout is first shown
+            self._states = self._evaluate()  # before the first report
         self._log()
 
     def _new_guardrails(self) -> Guardrails:
@@ -151,7 +150,7 @@ class Rollout:
         return self.stable.words, self.candidate.words
 
     def _configure_mirror(self, config: ModelConfig, others: bool) -> None:
-        """Make, change or close the mirror as the policy says. others: whether an arm was replaced since it was made."""
+        """Create, change or close the mirror by the policy. others: whether an arm was replaced after the mirror's creation."""
         shadow = self.policy.shadow
         stable, candidate = (
             MirroredArm(arm.submit, arm.pending, _outputs(arm), arm.needs_eviction) for arm in self._arms.values()
@@ -188,18 +187,18 @@ class Rollout:
     # -- weights ---------------------------------------------------------------------------------------------------
     @property
     def weight(self) -> float:
-        """Return the per cent of requests that the candidate gets now."""
+        """The percentage of requests that the candidate gets now."""
         return 0.0 if self.breached is not None or self.candidate.target is None else self.policy.weight
 
     def share(self, arm: Arm) -> float:
-        """Return the per cent of requests that an arm gets now."""
+        """Return the percentage of requests that an arm gets now."""
         return self.weight if arm is self.candidate else 100.0 - self.weight
 
     def breach(self, guardrail: int, reason: str) -> None:
-        """Give the candidate no more requests. guardrail: the place of the breached guardrail in the policy."""
+        """Give the candidate no more requests. guardrail: the index of the breached guardrail in the policy."""
         name = self.policy.rollout
         self.breached = Breach(name, guardrail, storable(reason), time.time())
-        self._share()  # before the breach is written: the disk may be slow
+        self._share()  # before the breach is written, because the disk may be slow
         self._services.breaches.keep(str(self.identifier), self.breached)
         self._log()
 
@@ -229,7 +228,7 @@ class Rollout:
                     return
 
     def _evaluate(self) -> list[GuardrailState]:
-        """Return the states of the guardrails; a guardrail that was breached before a restart stays breached."""
+        """Return the states of the guardrails. A guardrail that was breached before a restart stays breached."""
         states = self._guardrails.evaluate()
         if self.breached is not None and self.breached.guardrail < len(states):
             place = self.breached.guardrail
@@ -237,7 +236,7 @@ class Rollout:
         return states
 
     def close(self) -> None:
-        """End the rollout: it is over, or its model is unloaded."""
+        """End the rollout."""
         for arm in self._arms.values():
             arm.target = None
         self._values.close()
@@ -246,7 +245,7 @@ class Rollout:
 
     # -- reports ---------------------------------------------------------------------------------------------------
     def _log(self) -> None:
-        """Log which requests the candidate gets, if that has changed: the server may have no dashboard."""
+        """Log which requests the candidate gets, if that has changed."""
         stable, candidate, asked = self.stable.words, self.candidate.words, f"{self.policy.weight:g} %"
         line = f"{candidate} gets {asked} of the requests that name no version, {stable} the others"
         if self.policy.shadow is not None:
@@ -332,8 +331,8 @@ def _histogram_report(histogram: Histogram) -> JsonObject:
 
 
 def _difference(stable: ModelConfig, candidate: ModelConfig) -> str:
-    """Return, as a clause, the first input or output of stable that the candidate lacks or declares more narrowly, or the first
-    input that only the candidate requires; "" if there is none."""
+    """Return, as a clause, the first reason why the candidate may refuse requests that stable takes; "" if there is none.
+    It lacks a tensor of stable, declares one more narrowly, or requires an input that stable does not have."""
     for kind, known, found in (
         ("input", _declared(stable, stable.input), _declared(candidate, candidate.input)),
         ("output", _declared(stable, stable.output), _declared(candidate, candidate.output)),

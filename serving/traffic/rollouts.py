@@ -1,4 +1,4 @@
-"""All rollouts of one server; they share the clock of their guardrails and the names of sticky headers."""
+"""All rollouts of one server. They share the clock of their guardrails and the names of sticky headers."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ from serving.traffic.stable_memory import StableMemory
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
-LOOKED_AT = 10  # how many rollouts are evaluated in one turn of the loop
+LOOKED_AT = 10  # rollouts that are evaluated in one turn of the loop
 
 
 class Rollouts:
@@ -37,7 +37,7 @@ class Rollouts:
         self._memory = memory
         self._allow_list = RemoteAllowList(options.traffic_remotes)
         self._pages: RemotePages | None = None
-        # Retired models on other servers, which finish their requests and their open sequences.
+        # Former arms on other servers, which finish their requests and their open sequences.
         self._leaving: dict[asyncio.Task[None], tuple[ModelIdentifier, RemoteModel]] = {}
         self._breaches = Breaches(options.traffic_state)
         # Renders the server's metrics, in pieces; set by the frontend that serves them.
@@ -49,7 +49,7 @@ class Rollouts:
         self._rollouts: dict[ModelIdentifier, Rollout] = {}
         self._looking: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[], None]] = []
-        self.headers: frozenset[str] = frozenset()  # the headers by which policies are sticky, in lower case
+        self.headers: frozenset[str] = frozenset()  # the sticky headers of all policies, in lower case
 
     def __iter__(self) -> Iterator[Rollout]:
         return iter(list(self._rollouts.values()))
@@ -62,7 +62,7 @@ class Rollouts:
         self._listeners.append(listener)
 
     def note_headers(self, request: InFlightRequest, headers: Mapping[str, str]) -> None:
-        """Keep the headers of a client's request by which policies are sticky."""
+        """Keep the sticky headers of a client's request."""
         noted = {name: headers[name] for name in self.headers if name in headers}
         if noted:
             request.observe(ClientHeaders(noted))
@@ -71,10 +71,10 @@ class Rollouts:
     async def prepare(
         self, identifier: ModelIdentifier, policy: TrafficPolicy, config: ModelConfig, labels: Callable[[], Labels]
     ) -> dict[str, Connected]:
-        """Return the arms of a policy that are on other servers, before the policy takes effect.
+        """Return the arms of a policy that are on other servers. Call this before the policy takes effect.
 
-        config: the completed configuration of the default version. labels: returns its names of classes. Raise ServingError if
-        this server may not call the other one, or if the model there does not fit this one.
+        config: the completed configuration of the default version. labels: returns its names of classes. Raises ServingError if
+        this server may not call the other server, or if the local model cannot have an arm there.
         """
         allowed = {url: await asyncio.to_thread(self._allow_list.of, url) for url in policy.urls}
         seen = _seen(config)
@@ -97,9 +97,9 @@ class Rollouts:
         default: int,
         connected: Mapping[str, Connected],
     ) -> list[InFlightRequest]:
-        """Let a model serve with this policy from here on; its rollout goes on if the policy has the same name.
+        """Apply a policy to a model, or end its rollout if it is None. The rollout continues if the policy has the same name.
 
-        default: the version that answers without a policy. If a rollout is over, return the requests that waited for its
+        default: the version that answers without a policy. If a rollout ends, return the requests that waited for its
         candidate, for the caller to submit again; none if the candidate has become the default."""
         key = str(identifier)
         rollout = self._rollouts.get(identifier)
@@ -128,7 +128,7 @@ class Rollouts:
         self._leave(identifier, connected, rollout.connected if rollout is not None else {})
 
     def end(self, identifier: ModelIdentifier) -> None:
-        """End the rollout of a model that is unloaded, if it has one; its breach stays on record."""
+        """End the rollout of a model that is unloaded, if it has one. Its breach is kept."""
         rollout = self._rollouts.pop(identifier, None)
         if rollout is not None:
             rollout.close()
@@ -138,7 +138,7 @@ class Rollouts:
         self._follow()
 
     def elsewhere(self, identifier: ModelIdentifier) -> list[RemoteModel]:
-        """Return the models on other servers that may have sequences of this model open: the arms, and retired arms."""
+        """Return the models on other servers that may have sequences of this model open: the arms and the former arms."""
         rollout = self._rollouts.get(identifier)
         arms = rollout.connected.values() if rollout is not None else ()
         leaving = [model for of, model in self._leaving.values() if of == identifier]
@@ -162,7 +162,7 @@ class Rollouts:
         await asyncio.to_thread(self._breaches.close)
 
     def _leave(self, of: ModelIdentifier, left: Mapping[str, Connected], kept: Mapping[str, Connected]) -> None:
-        """Close models on other servers once they have answered their requests and their sequences have ended."""
+        """Close the models in `left` but not in `kept`, after they have answered their requests and ended their sequences."""
         there = [one.model for one in kept.values()]
         for one in left.values():
             if one.model not in there:
@@ -198,13 +198,13 @@ class Rollouts:
                 if self.of(rollout.identifier) is rollout:
                     safely("looking at a rollout", rollout.tick)
                 if place % LOOKED_AT == 0:
-                    await asyncio.sleep(0)  # let requests through: many rollouts take long to evaluate
+                    await asyncio.sleep(0)  # lets requests through, because many rollouts take long to evaluate
             self._breaches.tick()
             self._stable.tick(self._loop)
 
 
 def _seen(config: ModelConfig) -> bytes:
-    """Return the parts of a configuration that matter to a model on another server."""
+    """Return the parts of a configuration that affect requests to a model on another server."""
     seen = ModelConfig()
     seen.CopyFrom(config)
     for field in ("parameters", "version_policy", "instance_group", "dynamic_batching"):

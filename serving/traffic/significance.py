@@ -1,27 +1,27 @@
 """The statistical evidence that a candidate is worse than allowed, from counts and readings.
 
-Evidence is the logarithm of a likelihood ratio: how many times likelier the counts are if each arm has its own share than under
-the best fit in which the candidate is within its limit. Without a fault, the probability of this much evidence is about
-exp(-evidence): a bound for a known share (Chernoff 1952), and close to Fisher's exact test for two samples. This approximation
-holds for independent requests. But requests of one moment fail, or are slow, together. So the evidence is divided by how much
-more the seconds of an arm differ than they would by chance (Rao and Scott 1981). Guardrails look again every second, so
-`p_value` is the probability of a false breach at any look of a day (Bonferroni).
+Evidence is the logarithm of a likelihood ratio. It compares the fit in which each arm has its own share with the best fit in
+which the candidate is within its limit. Without a fault, the probability of this much evidence is about exp(-evidence): a bound
+for a known share (Chernoff 1952), and close to Fisher's exact test for two samples. This holds for independent requests, but
+requests of one moment fail, or are slow, together. So the evidence is divided by how much more the seconds of an arm vary than
+by chance (Rao and Scott 1981). Guardrails are tested every second, so `p_value` is the probability of a false breach in any
+test of a day (Bonferroni).
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise, zip_longest
 
-LOOKS = 3 * 86_400  # looks in a day: each second at the whole window and at two latest parts of it
+LOOKS = 3 * 86_400  # tests in a day: each second, the whole window and two latest parts of it
 
 MOMENT_S = 5  # how long a noisy neighbour or a pause may last
 
-Counted = tuple[float, float]  # how many, out of how many
+Counted = tuple[float, float]  # a count, and the total that it is part of
 _NOTHING = (0.0, 0.0)
 
 
 def p_value(evidence: float) -> float:
-    """Return the probability of this much evidence at any look of a day without a fault."""
+    """Return the probability that, without a fault, any test of a day gives this much evidence."""
     return min(1.0, LOOKS * math.exp(-evidence))
 
 
@@ -34,14 +34,14 @@ def share_above(counted: Counted, share: float) -> float:
 
 
 def share_exceeds(candidate: Counted, stable: Counted, margin: float) -> float:
-    """Return the evidence that the candidate's share exceeds stable's share by more than the margin. Both are estimates."""
+    """Return the evidence that the candidate's share exceeds stable's share by more than the margin."""
     seen = [count / of if of else 0.0 for count, of in (candidate, stable)]
     if seen[0] <= seen[1] + margin:
         return 0.0
     low, high = (
         seen[1],
         min(seen[0] - margin, 1.0 - margin),
-    )  # the stable share that fits both arms best is between them
+    )  # bounds of the stable share that fits both arms best
     for _ in range(50):
         middle = (low + high) / 2
         if _slope(stable, middle) + _slope(candidate, middle + margin) > 0:
@@ -53,11 +53,11 @@ def share_exceeds(candidate: Counted, stable: Counted, margin: float) -> float:
 
 
 def clustered(evidence: float, candidate: Sequence[Counted], stable: Sequence[Counted]) -> float:
-    """Return the evidence from whole windows, reduced because requests of one moment succeed or fail together.
+    """Return reduced evidence, because requests of one moment succeed or fail together.
 
-    The difference of the arms varies from second to second, or between spans of `MOMENT_S`, by some factor more than it would
-    by chance. The evidence is divided by that factor, and reduced further if it is estimated from few seconds (Student's t
-    instead of a normal distribution). Both sequences end with the same second. An event that affects both arms cancels out.
+    The evidence is divided by how much more the difference of the arms varies than by chance, from second to second or between
+    spans of MOMENT_S. It is reduced further if it is estimated from few seconds (Student's t, not a normal distribution). Both
+    sequences end with the same second. An event that affects both arms cancels out.
     """
     if evidence <= 0.0:
         return 0.0
@@ -75,8 +75,8 @@ def clustered(evidence: float, candidate: Sequence[Counted], stable: Sequence[Co
 
 
 def of_moments(evidence: float, candidate: Sequence[Counted], moments: float) -> float:
-    """Return the least that the evidence is worth if a second has this many independent moments, each of which is one
-    observation of a share (Hoeffding 1963)."""
+    """Return the evidence, reduced as if all requests of one moment were a single observation (Hoeffding 1963). moments: how
+    many moments of a second are independent."""
     of = sum(of for _, of in candidate)
     return evidence * min(1.0, moments * of / sum(of * of for _, of in candidate)) if of else 0.0
 
@@ -84,9 +84,8 @@ def of_moments(evidence: float, candidate: Sequence[Counted], moments: float) ->
 def rate_exceeds(candidate: Sequence[Counted], stable: Sequence[Counted], ratio: float) -> float:
     """Return the evidence that the candidate's count for each request is more than `ratio` times the count of stable.
 
-    The arms give, second by second, a count (of events, tokens, seconds) and the number of requests. The count is modelled as a
-    number of equally large things, whose size explains how much the counts of seconds and moments differ (quasi-likelihood of a
-    Poisson distribution).
+    candidate, stable: second by second, a count (of events, tokens, seconds) and the number of requests. The counts are
+    modelled as Poisson-distributed with overdispersion, which is estimated from how they vary (quasi-likelihood).
     """
     (count, of), (before, of_before) = _sum(candidate), _sum(stable)
     both, weights = count + before, ratio * of + of_before
@@ -103,7 +102,7 @@ def rate_exceeds(candidate: Sequence[Counted], stable: Sequence[Counted], ratio:
 def mean_above_zero(values: Sequence[float]) -> float:
     """Return the evidence that values, in the order of time, are above zero on average (Student's t).
 
-    A value that resembles the previous one adds less evidence: the values count as fewer, by an autoregression of order 1.
+    Values that resemble the previous value count less, by an autoregression of order 1.
     """
     mean = sum(values) / (len(values) or 1)
     if mean <= 0.0:
@@ -118,13 +117,13 @@ def mean_above_zero(values: Sequence[float]) -> float:
 
 
 def _students(evidence: float, of: float) -> float:
-    """Return the evidence, reduced because its scatter is estimated from only `of` values."""
+    """Return the evidence, reduced because the scatter is estimated from only `of` values."""
     freedom = of - 1.0
     return of / 2 * math.log1p(2 * evidence / freedom) if freedom > 0.0 else 0.0
 
 
 def _scatter(seconds: Sequence[float]) -> float:
-    """Return the sum of squares of seconds, or of spans of MOMENT_S if these scatter more around zero."""
+    """Return the sum of squares of the seconds, or of spans of MOMENT_S seconds if that is larger."""
     moments = (sum(seconds[place : place + MOMENT_S]) for place in range(0, len(seconds), MOMENT_S))
     return max(_squares(seconds), _squares(moments))
 
@@ -148,7 +147,7 @@ def _likelihood(counted: Counted, share: float) -> float:
 
 
 def _slope(counted: Counted, share: float) -> float:
-    """Return the derivative of the log-likelihood by the share."""
+    """Return the derivative of the log-likelihood with respect to the share."""
     count, of = counted
     rises = count / share if count else 0.0
     falls = (of - count) / (1.0 - share) if of > count else 0.0

@@ -1,9 +1,9 @@
 """Decides whether the event loop has time to spare for optional work.
 
-On a busy loop, each piece of other work delays the answers to clients, long before the loop is behind. The loop is busy if its
-thread has worked, or waited for a processor, for more than the share BUSY of the time. After two busy readings in a row, half
-as much optional work is allowed; each further busy reading halves it again. A few pieces are always allowed between two
-readings. Source: Linux Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat.
+On a busy loop, optional work delays the answers to clients, even if the loop is not behind yet. The loop is busy if its thread
+worked, or waited for a processor, for more than the share BUSY of the time. The second and each further busy reading in a row
+halves the share of optional work that is allowed. A few pieces are always allowed between two readings.
+Source: Linux Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat.
 """
 
 import time
@@ -11,8 +11,8 @@ from random import random
 
 BUSY = 0.75  # share of the time
 _SCHEDSTAT = "/proc/thread-self/schedstat"
-READING_NS = 50_000_000  # the least time from one reading to the next
-ALWAYS = 2  # pieces of work that are always allowed from one reading to the next
+READING_NS = 50_000_000  # the shortest time between two readings
+ALWAYS = 2  # pieces of work that are always allowed between two readings
 _LEAST = 1 / 64
 _GROWTH = 1.25
 
@@ -48,7 +48,7 @@ class SpareTime:
 
 
 def _busy_ns() -> int:
-    """Return how long this thread has worked; if the system reports it, including the time it waited for a processor."""
+    """Return how long this thread has worked, including the time it waited for a processor if the system reports that."""
     try:
         with open(_SCHEDSTAT, "rb") as file:
             worked, waited, _ = file.read().split()

@@ -1,13 +1,12 @@
-"""Chooses the arm of a rollout that answers a request, when the request comes.
+"""Chooses the arm of a rollout that answers a request.
 
 For a request without a key, the arm is drawn at random. A key (a header, a parameter, the request's id) is hashed with the
-rollout's name to a number, and the request goes to the candidate if that number is below the weight. So a key stays on its arm,
-on every server and after every restart, and a growing weight only moves keys from stable to the candidate. A sequence without
-any other key has its correlation ID as key. Requests that one request causes (steps of an ensemble, calls of a Python model,
-choices of a completion) have the key of that request, so that no answer mixes two versions.
-
-When the weight changes, a sequence stays on the arm where it began. A scheduler or another server knows its open sequences, and
-a SequenceRoute finds them (`proceed`). This module remembers the sequences of ensembles itself.
+rollout's name, and the request goes to the candidate if the hash is below the weight. So a key has the same arm on every server
+and after every restart, and a growing weight only moves keys from stable to the candidate. A sequence without any other key has
+its correlation ID as key. Requests that one request causes (steps of an ensemble, calls of a Python model, choices of a
+completion) have the key of that request, so that no answer mixes two versions.
+When the weight changes, a sequence stays on the arm where it began. Schedulers and other servers know their open sequences, and
+a SequenceRoute sends further requests there (`proceed`). The sequences of ensembles are remembered in this module.
 """
 
 from hashlib import blake2b
@@ -20,7 +19,7 @@ from serving.core.request import ParameterValue
 from serving.traffic.arms import ArmCounter, AsksCandidate, Target
 
 _HASHES = 1 << 64
-_REMEMBERED = 1 << 16  # how many sequences are remembered: the most recently used ones
+_REMEMBERED = 1 << 16  # the number of sequences that are remembered, the most recently used ones
 
 
 class TrafficSplit:
@@ -52,8 +51,7 @@ class TrafficSplit:
         self._on_candidate: dict[int | str, bool] = {}  # whether each remembered sequence is on the candidate
 
     def set_mirror(self, mirror: AsksCandidate | None) -> None:
-        """Set the mirror. Before each request to the stable arm it is asked whether it wants one; if so, it is offered
-        that request. None removes the mirror."""
+        """Set the mirror, or remove it if it is None. The mirror is offered the requests to stable for which it `wants` one."""
         if mirror is not self._mirror:
             self._mirror, self._mirrored = mirror, ArmCounter(self._stable.counted_arm, mirror)
 
@@ -66,7 +64,7 @@ class TrafficSplit:
         self._keys_below = int(self._share * _HASHES)
 
     def submit(self, request: InFlightRequest) -> None:
-        """Give a request to an arm; raise the error of the arm's model."""
+        """Give a request to an arm. Raises the error of the arm's model."""
         chosen = self._sequence_for_candidate(request) if request.sequence.id else self._for_candidate(request)
         if request.mirrored:
             (self._candidate if chosen else self._stable).counted_arm.submit(request)
@@ -78,7 +76,7 @@ class TrafficSplit:
             self._stable.send(request)
 
     def proceed(self, request: InFlightRequest, target: Target, version: int) -> None:
-        """Submit a request to the model that has its sequence open; count it if that model, or its version, is an arm.
+        """Submit a request to the model that has its sequence open. Count the request if that model, or its version, is an arm.
 
         version: the version of the model; 0 for a model on another server."""
         for counter in (self._candidate, self._stable):
@@ -115,7 +113,7 @@ class TrafficSplit:
         return int.from_bytes(found.digest(), "big") < self._keys_below
 
     def _key(self, request: InFlightRequest) -> str | None:
-        """Return the value by which a request keeps its arm, or None if the request has no such value."""
+        """Return the sticky value of a request, or None if it has none."""
         sticky, asked = self._sticky, request.asked
         if sticky is None:
             return None

@@ -1,9 +1,8 @@
-"""The last figures of a rollout's stable arm, kept in a file: a restarted server compares the candidate with them if stable
-gets hardly any requests.
-
-The file is next to the file of breaches. Servers that share the file of breaches share this file too, and each adds its own
-figures. A thread writes the file once a minute while rollouts are under way, and as soon as a weight changes. So a killed
-server loses at most a minute of figures, all at the same weight.
+"""Keeps the last figures of rollouts' stable arms in a file. A restarted server compares a candidate with them if stable gets
+hardly any requests.
+The file is next to the file of breaches. Servers that share that file share this file, too, and each adds its own figures. A
+thread writes the file once a minute while rollouts are under way, and soon after a weight changes. So a killed server loses at
+most a minute of figures, all at the same weight.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ _DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 class Known(NamedTuple):
-    """A window with enough requests. at: the time of the window, as text."""
+    """A window that had enough requests. at: its time, as text."""
 
     window: Window | Compared
     window_s: float
@@ -35,7 +34,7 @@ class Known(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The figures of one rollout. arms: the names of its arms; the figures are not used for an arm with another name."""
+    """The figures of one rollout. arms: the names of its arms. The figures are not used if an arm has another name now."""
 
     rollout: str
     arms: tuple[str, str]
@@ -44,12 +43,12 @@ class Memory(NamedTuple):
 
 
 class StableMemory:
-    """The figures of one server, by the key of the model. Used on the event loop's thread; without a path none are kept."""
+    """The figures of one server, by the key of the model. Used on the event loop's thread. There is no file without a path."""
 
     def __init__(self, breaches: Path | None) -> None:
         self._path = None if breaches is None else breaches.with_name(f"{breaches.stem}.stable.json")
         self._known: dict[str, Memory] = {} if self._path is None else _read(self._path)
-        self._unwritten: dict[str, tuple[Memory, bool]] = {}  # by model, and whether its rollout goes on
+        self._unwritten: dict[str, tuple[Memory, bool]] = {}  # by model; the flag is False if the rollout is over
         self._second = 0
         self._writing: asyncio.Future[None] | None = None
         self._failed = False
@@ -60,7 +59,7 @@ class StableMemory:
         return found if found is not None and (found.rollout, found.arms) == (rollout, arms) else None
 
     def note(self, model: str, memory: Memory, *, at_once: bool = False) -> None:
-        """Keep the present figures. at_once: whether to write them with the next tick, because no more may come."""
+        """Keep the present figures. at_once: whether to write them with the next tick."""
         first = model not in self._known or self._known[model][:2] != memory[:2]
         if not first and self._known[model] == memory:
             self._second = 0 if at_once else self._second
@@ -77,7 +76,7 @@ class StableMemory:
             self._unwritten[model] = before, False
 
     def tick(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Write changes if a minute has passed; called once a second."""
+        """Write changes if a minute has passed. Called once a second."""
         if self._path is None:
             return
         due = self._second <= 0
@@ -101,7 +100,7 @@ class StableMemory:
             if not self._failed:
                 log.error("figures of stable versions cannot be written to %s: %s", path, error)
             self._failed = True
-            self._unwritten = {**changes, **self._unwritten}  # the next write tries these changes again
+            self._unwritten = {**changes, **self._unwritten}  # the next write retries these changes
         else:
             self._failed = False
 
@@ -142,7 +141,7 @@ def _row(known: Known | None) -> object:
 
 
 def _read(path: Path) -> dict[str, Memory]:
-    """Return the figures of an earlier process; figures that cannot be read are left out, and logged."""
+    """Return the figures of an earlier process. Figures that cannot be read are left out, and logged."""
     known: dict[str, Memory] = {}
     try:
         if path.stat().st_size > MAX_BYTES:

@@ -12,13 +12,13 @@ from serving.core.in_flight import ReceiveTimes
 
 _RECEIVE = {"http": "HTTP_RECV", "grpc": "GRPC_WAITREAD"}
 _SEND = {"http": "HTTP_SEND", "grpc": "GRPC_SEND"}
-# The seconds between checks whether the client has taken an answer. They double from the second value up to the last.
+# The first and the longest pause between two checks of whether the client has taken an answer. The pause doubles each time.
 _SECOND_LOOK_S, _LAST_LOOK_S = 0.001, 0.1
 
 
 class FrontendTimestamps(ABC):
-    """A SendTrace for traces of any kind. The trace is complete when nothing holds it: a request holds it until its last
-    answer, and an answer holds it until the client has taken the answer (`hold`, `release`)."""
+    """A SendTrace for traces of any kind. Holds keep the trace open (`hold`, `release`): a request holds it until its last
+    answer, and an answer until the client has taken it."""
 
     __slots__ = ("_first_sent", "_holds", "_last_sent", "protocol")
 
@@ -29,14 +29,14 @@ class FrontendTimestamps(ABC):
 
     @abstractmethod
     def add_timestamp(self, name: str, ns: int) -> None:
-        """Add a timestamp. `ns`: the time of the monotonic clock."""
+        """Add a timestamp. ns: the time of the monotonic clock."""
 
     @abstractmethod
     def complete(self) -> None:
-        """End the trace: no timestamp follows."""
+        """End the trace. No more timestamps are added."""
 
     def receive(self, received: ReceiveTimes, arrival_ns: int) -> None:
-        """Note when the request arrived. received: when the frontend began to read it, and when it had read all of it."""
+        """Add when the request arrived. received: when the frontend began to read it, and when it had read all of it."""
         if self.protocol in _RECEIVE:
             began, ended = received or (arrival_ns, arrival_ns)
             self.add_timestamp(f"{_RECEIVE[self.protocol]}_START", min(began, arrival_ns))
@@ -51,17 +51,17 @@ class FrontendTimestamps(ABC):
             self.complete()
 
     def answered_last(self) -> None:
-        """Note that the request has its last answer. The frontend gets the answer in this turn of the loop and may hold the
-        trace. Therefore the trace is released in the next turn."""
+        """Release the trace after the last answer. This is done in the loop's next turn, because the frontend gets the answer
+        in this turn and may hold the trace."""
         if self.protocol:
             asyncio.get_running_loop().call_soon(self.release)
         else:
             self.release()
 
     def sending(self) -> None:
-        """Note that an answer is encoded and is now being sent. Only the first answer counts.
+        """Add when the first answer is encoded and begins to be sent.
 
-        If one answer is made of several requests, only the trace of the last request has this time, because the other traces
+        If one answer consists of several requests, only the trace of the last request has this time, because the other traces
         are complete earlier.
         """
         if self._first_sent or not self._holds or self.protocol not in _SEND:
@@ -73,7 +73,8 @@ class FrontendTimestamps(ABC):
         self.add_timestamp(f"{_SEND[self.protocol]}_START", now)
 
     def sent(self, waiting: Callable[[], bool]) -> None:
-        """Note that the last answer has been handed over. waiting: returns whether the client has not yet taken all of it."""
+        """Add when the client has taken the last answer. Called after the answer was written. waiting: returns whether the
+        client has not yet taken all of it."""
         if self._first_sent and not self._last_sent:
             self._last_sent = True
             self._look(waiting, 0.0)

@@ -1,7 +1,7 @@
-"""Traces for OpenTelemetry: a sampled request has one root span, one for each of its models, and one for each execution.
+"""Traces for OpenTelemetry: a sampled request has one root span, one span for each model, and one for each execution.
 
-The packages are optional (requirements/opentelemetry.txt). Spans are made on the event loop's thread. The SDK's own thread
-sends them in batches, and drops spans beyond its queue. Source of names and attributes: Triton, user_guide/trace.md.
+The packages are optional (requirements/opentelemetry.txt). Spans are created on the event loop's thread. A thread of the SDK
+sends them in batches, and drops spans if its queue is full. Source of names and attributes: Triton, user_guide/trace.md.
 """
 
 import json
@@ -31,7 +31,7 @@ class OpenTelemetryTrace:
     """Samples requests and creates their spans. Used on the event loop's thread."""
 
     def __init__(self, config: TraceConfig, server_id: str) -> None:
-        """UNSUPPORTED if the packages are missing."""
+        """Raises UNSUPPORTED if the packages are missing."""
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.sdk.resources import Resource
@@ -68,7 +68,7 @@ class OpenTelemetryTrace:
         headers: Mapping[str, str] | None,
         received: ReceiveTimes,
     ) -> None:
-        """Trace the request if it carries a trace context, or if the sampler takes it."""
+        """Trace the request if it carries a trace context, or is sampled."""
         given = {name: headers[name] for name in _CONTEXT if name in headers} if headers else {}
         context = self._propagator.extract(given) if given else None
         if not context and not self._sampler.takes_next():
@@ -82,14 +82,14 @@ class OpenTelemetryTrace:
         request.observe(_ModelSpan(self._tracer, request, span, offset, root))
 
     def close(self, timeout_s: float = 3.0) -> None:
-        """Send the waiting spans that the receiver takes within `timeout_s`."""
+        """Send the waiting spans, as many as the collector takes within `timeout_s`."""
         ending = threading.Thread(target=self._provider.shutdown, name="trace-shutdown", daemon=True)
         ending.start()
         ending.join(timeout_s)
 
 
 class _RequestSpan(FrontendTimestamps):
-    """The outermost span, which ends when the answer has been sent."""
+    """The root span. It ends when the answer has been sent."""
 
     __slots__ = ("offset", "span")
 
@@ -106,7 +106,7 @@ class _RequestSpan(FrontendTimestamps):
 
 
 class _ModelSpan:
-    """The spans of one request to one model. `offset`: the system clock minus the monotonic clock, in ns."""
+    """The spans of one request to one model. offset: the system clock minus the monotonic clock, in ns."""
 
     __slots__ = ("offset", "root", "span", "tracer")
 

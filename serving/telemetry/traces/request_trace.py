@@ -1,8 +1,9 @@
-"""Makes the rows in a trace file for one traced request, and for every request that models make for it.
+"""Makes the rows of a trace file for one sampled request, and for the requests that models send to answer it.
 
 [{"id": 1, "model_name": ..., "model_version": ..., "request_id": ...}, {"id": 1, "timestamps": [{"name": ..., "ns": ...}]},
- {"id": 1, "activity": ..., "tensor": {...}}]; a step's request also has "parent_id", the id of the ensemble's request. `ns`
-is of the monotonic clock. Source: Triton, docs/user_guide/trace.md.
+ {"id": 1, "activity": ..., "tensor": {...}}]
+The request of a step also has "parent_id", the id of the ensemble's request. "ns" is a time of the monotonic clock.
+Source: Triton, docs/user_guide/trace.md.
 """
 
 import time
@@ -18,18 +19,18 @@ from serving.core.rollout_arm import arm_of
 from serving.telemetry.traces.frontend_timestamps import FrontendTimestamps
 from serving.telemetry.traces.trace_tensors import tensor_rows
 
-MAX_TENSOR_BYTES = 8 << 20  # the most bytes for one sampled request; further tensors are counted, not written
+MAX_TENSOR_BYTES = 8 << 20  # bytes of tensors that are written for one sampled request; further tensors are counted
 
 Timestamp = tuple[str, int]
 
 
 class TraceTree:
-    """A sampled request, and the requests that models make for it. `on_complete` gets the rows when all have ended."""
+    """A sampled request, and the requests that models send to answer it. on_complete: gets the rows when all have ended."""
 
     __slots__ = ("ids", "left", "on_complete", "open", "rows", "tensors", "timestamps")
 
     def __init__(self, levels: tuple[str, ...], ids: Iterator[int], on_complete: Callable[[list[bytes]], None]) -> None:
-        """ids: yields a number for each request of any trace."""
+        """ids: yields the ids of requests."""
         self.ids = ids
         self.timestamps = "TIMESTAMPS" in levels
         self.tensors = "TENSORS" in levels
@@ -48,8 +49,8 @@ class TraceTree:
 class RequestTrace(FrontendTimestamps):
     """Observes one request, and collects its timestamps and tensors.
 
-    The trace is complete when the request has its last answer, its batch has run (a decoupled model may answer before that),
-    and the frontend has sent the answer.
+    The trace is complete when the last answer has been sent and the batch has run. A decoupled model may answer before its
+    batch has run.
     """
 
     __slots__ = ("awaits_batch", "given", "head", "id", "left_out", "rows", "timestamps", "tree")
@@ -91,7 +92,7 @@ class RequestTrace(FrontendTimestamps):
         return ""
 
     def executed(self, request: InFlightRequest, execution: Execution) -> None:
-        """Note the batch. Inputs that the client did not send are controls and states of its sequence."""
+        """Add the execution, and the inputs that the client did not send: controls and states of its sequence."""
         self._add_tensors("TENSOR_BACKEND_INPUT", {n: t for n, t in request.inputs.items() if n not in self.given})
         self._add_queue(request)
         self.add_timestamp("COMPUTE_START", execution.started_ns)
@@ -120,10 +121,10 @@ class RequestTrace(FrontendTimestamps):
         self.answered_last()
 
     def _add_queue(self, request: InFlightRequest) -> None:
-        """Note when the request was queued, unless this time is already noted.
+        """Add when the request was queued, unless that is already added.
 
-        Both the execution and the answer call this method: an ensemble is never executed, a decoupled request may be answered
-        before its execution has ended, and a request may fail before its execution.
+        `executed` and `answered` both call this: requests of ensembles, and requests that fail early, are never executed, and a
+        decoupled model may answer before the execution has ended.
         """
         queued = ("QUEUE_START", request.queued_ns)
         if request.queued_ns and queued not in self.timestamps:

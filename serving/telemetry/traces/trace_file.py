@@ -1,8 +1,7 @@
 """Trace files in Triton's format: JSON arrays of `log_frequency` traces in `<file>.0`, `<file>.1`, ..., or all in `<file>`.
 
-Traces wait in memory until there are enough for a file, or until they have MAX_WAITING bytes; then they are appended to the
-file. A separate thread writes. Traces that the disk does not take in time are dropped. Source: Triton,
-docs/protocol/extension_trace.md.
+Traces wait in memory until there are enough for a file, or until they have MAX_WAITING bytes. A separate thread appends them to
+the file. If the disk is too slow, traces are dropped. Source: Triton, docs/protocol/extension_trace.md.
 """
 
 import logging
@@ -17,8 +16,8 @@ from serving.telemetry.traces.trace_settings import Sampler, TraceSettings
 
 log = logging.getLogger(__name__)
 
-MAX_WAITING = 4 << 20  # the most bytes of traces that wait for a file
-MAX_WRITING = 64 << 20  # the most bytes that the disk has not yet taken
+MAX_WAITING = 4 << 20  # bytes of traces that may wait for a file
+MAX_WRITING = 64 << 20  # bytes that may wait for the disk
 
 
 class TraceFile:
@@ -36,7 +35,7 @@ class TraceFile:
         settings.subscribe(self._settings_changed)
 
     def observe(self, request: InFlightRequest, protocol: str, received: ReceiveTimes) -> None:
-        """Trace the request if the sampler takes it."""
+        """Trace the request if it is sampled."""
         sampler = self._settings.sampler(request.asked.model_name)
         if sampler.takes_next():
             self.active = self._settings.active
@@ -79,7 +78,7 @@ class TraceFile:
             self._finish(self._waiting.pop(sampler), bool(sampler.log_frequency))
 
     def _flush(self, waiting: "_PendingTraces", numbered: bool) -> None:
-        """Append the waiting traces to their file, which gets more traces later."""
+        """Append the waiting traces to their file. More traces follow later."""
         if waiting.output is None:
             waiting.output = self._next_numbered() if numbered else self._main
         self._writer.write(waiting.output, waiting.rows)
@@ -102,8 +101,8 @@ class _PendingTraces:
     def __init__(self) -> None:
         self.rows: list[bytes] = []
         self.size = 0
-        self.traces = 0  # the number of traces for one file, including those already written
-        self.output: _Output | None = None  # the file that already has some of the traces; None if there is none
+        self.traces = 0  # the number of traces for the file, including those already written
+        self.output: _Output | None = None  # the file, if it already has some of the traces
 
 
 class _Output:

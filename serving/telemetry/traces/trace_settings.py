@@ -1,4 +1,4 @@
-"""The trace settings of the server, and of models that have their own. Source: Triton, docs/protocol/extension_trace.md."""
+"""The trace settings of the server and of single models. Source: Triton, docs/protocol/extension_trace.md."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +12,7 @@ from serving.core.errors import invalid, unsupported
 log = logging.getLogger(__name__)
 
 _MAX = (1 << 31) - 1
-# Maps a setting of the protocol to its name in --trace-config and its lowest value.
+# setting of the protocol -> its name in --trace-config, its lowest value
 _NUMBERS = {"trace_rate": ("rate", 0), "trace_count": ("count", -1), "log_frequency": ("log-frequency", 0)}
 
 Value: TypeAlias = int | tuple[str, ...]
@@ -21,7 +21,7 @@ Values: TypeAlias = dict[str, Value]
 
 @dataclass(slots=True, eq=False)
 class Sampler:
-    """The current settings of some models, and the progress of their sampling."""
+    """The current settings of one model, or of all models without their own settings, and the progress of their sampling."""
 
     levels: tuple[str, ...]
     rate: int
@@ -38,11 +38,11 @@ class Sampler:
 
     @property
     def complete(self) -> bool:
-        """Return whether no trace is running and none will begin."""
+        """Whether no trace is running and none will begin."""
         return self.begun == self.ended and (self.replaced or not self.count)
 
     def takes_next(self) -> bool:
-        """Return whether to trace the next request: one of `rate` requests, and at most `count` requests in total."""
+        """Return whether to trace the next request: every `rate`-th request is traced, until `count` is 0."""
         if not self.active:
             return False
         self.seen += 1
@@ -54,7 +54,7 @@ class Sampler:
 
 
 class TraceSettings:
-    """The settings of the server, and of models that have their own. Used on the event loop's thread."""
+    """The settings of the server and of single models. Used on the event loop's thread."""
 
     def __init__(self, config: Iterable[TraceSetting]) -> None:
         self._listeners: list[Callable[[], None]] = []
@@ -70,7 +70,7 @@ class TraceSettings:
             "trace_count": int(given.get("count", -1)),
             "log_frequency": int(given.get("log-frequency", 0)),
         }
-        self._own: dict[str, Values] = {"": {}}  # settings changed since the start: of the server ("") and of models
+        self._own: dict[str, Values] = {"": {}}  # server ("") or model -> the settings changed since the start
         self._samplers = {"": _sampler(self._start)}
         if self.mode == "triton" and levels and not self.file:
             log.warning("nothing is traced: --trace-config triton,file=<path> names no file")
@@ -82,7 +82,7 @@ class TraceSettings:
 
     @property
     def active(self) -> bool:
-        """Return whether any request may be traced to a file."""
+        """Whether any request may be traced to a file."""
         if self.mode != "triton" or not self.file:
             return False
         return any(sampler.active for sampler in self._samplers.values())
@@ -91,7 +91,7 @@ class TraceSettings:
         return self._samplers.get(model) or self._samplers[""]
 
     def values(self, model: str = "") -> dict[str, list[str]]:
-        """Return the settings with the protocol's names; trace_count is the number of traces that are left."""
+        """Return the settings with the protocol's names. trace_count: how many more requests are traced."""
         sampler = self.sampler(model)
         values = {
             "trace_level": list(sampler.levels) or ["OFF"],
@@ -104,8 +104,8 @@ class TraceSettings:
         return values | {name: [value] for name, value in self._exporter.items()}
 
     def update(self, model: str, changes: Mapping[str, list[str] | None]) -> None:
-        """Apply all of the changes, or none. A value of None clears a setting: a model then uses the server's value, and the
-        server uses the value from its start."""
+        """Apply all of the changes, or none. A value of None resets a setting: a model then uses the server's value, and the
+        server uses the value of its command line."""
         if self.mode != "triton":
             raise unsupported(f"trace settings of mode '{self.mode}' can not be changed while the server runs")
         checked = {name: None if value is None else _checked(name, value) for name, value in changes.items()}
@@ -125,7 +125,7 @@ class TraceSettings:
     def _samplers_of(
         self, own: Mapping[str, Values], changed: str, changes: Mapping[str, Value | None]
     ) -> dict[str, Sampler]:
-        """Return the samplers, with new ones for changed settings. A new sampler keeps the rest of the old `trace_count`."""
+        """Return the samplers, with new samplers for changed settings. These keep the rest of an unchanged `trace_count`."""
         found: dict[str, Sampler] = {}
         below = self._start
         for name in ["", *(model for model in own if model)]:

@@ -1,8 +1,8 @@
 """Writes tensors for a trace file: {"id": 1, "activity": "TENSOR_QUEUE_INPUT", "tensor": {"name", "data", "shape", "dtype"}}.
 
-As in Triton, `data` and `shape` are texts of numbers with commas between them, and a string is in quotes. Unlike in Triton,
-FP16 and BF16 have their values, and a large tensor is cut, so that `data` and `shape` show only its first elements, and
-`whole_shape` shows its full shape. Source: Triton, docs/user_guide/trace.md.
+As in Triton, `data` and `shape` are texts of numbers with commas between them, and strings are in quotes. Unlike in Triton,
+FP16 and BF16 are written as numbers, and large tensors are truncated: `data` and `shape` then have only the first elements, and
+`whole_shape` has the full shape. Source: Triton, docs/user_guide/trace.md.
 """
 
 import math
@@ -16,7 +16,7 @@ from serving.core.datatypes import Tensor, datatype_of
 from serving.core.device_tensor import host_array
 
 MAX_ELEMENTS = 16_384
-MAX_TEXT = 64 << 10  # the most bytes of all elements of a BYTES tensor
+MAX_TEXT = 64 << 10  # bytes of all elements of a BYTES tensor
 
 
 def tensor_rows(identifier: int, activity: str, tensors: Mapping[str, Tensor]) -> list[bytes]:
@@ -40,7 +40,7 @@ def describe(name: str, tensor: Tensor) -> dict[str, str]:
 
 
 def _first_elements(tensor: Tensor) -> Tensor:
-    """Return the first MAX_ELEMENTS elements, without copying more than these for any strides."""
+    """Return the first MAX_ELEMENTS elements. No others are copied, whatever the strides."""
     return (tensor.flat if isinstance(tensor, np.ndarray) else tensor.reshape(-1))[:MAX_ELEMENTS]
 
 
@@ -55,7 +55,7 @@ def _numbers(array: NDArray[np.generic]) -> str:
 
 
 def _texts(array: NDArray[np.generic]) -> list[str]:
-    """Return as many texts as fit, in quotes. Quotes inside are doubled, and bytes that are no text are shown as \\x.."""
+    """Return as many texts as fit, in quotes. Inner quotes are doubled, and bytes that are not UTF-8 are shown as \\x.."""
     texts = []
     left = MAX_TEXT
     for element in array.tolist():

@@ -1,8 +1,7 @@
-"""The other servers that this one may call for a rollout, by --traffic-remotes.
+"""The other servers that this server may call for a rollout: the file --traffic-remotes lists them.
 
-A configuration names a URL, and people who may write a configuration need not have access to the network of this machine. So
-without the file (repository.config.listed_servers) no server is called, and a listed server is sent only the headers listed for
-it.
+A policy names a URL, but people who may write policies need not have access to this machine's network. So without the file no
+server is called, and each listed server gets only its listed headers. Format: repository.config.listed_servers.
 """
 
 import ssl
@@ -16,10 +15,10 @@ from serving.core.errors import ServingError, invalid
 
 @dataclass(frozen=True, slots=True)
 class RemoteAccess:
-    """How one server may be called. Two objects are equal if they describe the same way, with files of the same content.
+    """How one server may be called. Two objects are equal if all is equal, including the content of the files.
 
-    ca, cert, key: the content of the files in the server's row, b"" for no file. tls: the TLS context made from them, or None
-    for a server without TLS."""
+    ca, cert, key: the content of the server's TLS files; b"" for no file. tls: the TLS context made from them, or None for a
+    server without TLS."""
 
     address: Address
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -30,7 +29,7 @@ class RemoteAccess:
 
     @classmethod
     def of(cls, address: Address, listed: ListedServer) -> "RemoteAccess":
-        """Read the files; call this on a worker thread. Raise INVALID_ARG if a file is missing or has the wrong content."""
+        """Read the files; call this on a worker thread. Raises INVALID_ARG if a file is missing or has the wrong content."""
         ca, cert, key = (_content(listed, name) for name in ("ca", "cert", "key"))
         return cls(address, listed.headers, ca, cert, key, _tls_context(listed) if address.tls else None)
 
@@ -52,7 +51,7 @@ def _tls_context(listed: ListedServer) -> ssl.SSLContext:
         if listed.cert:
             context.load_cert_chain(
                 listed.cert, listed.key, password=bytes
-            )  # the password of a locked key: nobody is asked for it
+            )  # an empty password, so that nobody is prompted for one
     except (OSError, ValueError):
         raise _unreadable(listed, "'cert' and 'key'") from None
     return context
@@ -63,13 +62,13 @@ def _unreadable(listed: ListedServer, what: str) -> ServingError:
 
 
 class RemoteAllowList:
-    """The servers in the file, which is read again each time a policy with another server takes effect."""
+    """The servers in the file. The file is read again each time a policy with another server takes effect."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
     def of(self, url: str) -> RemoteAccess:
-        """Return how the server of a URL may be called; raise INVALID_ARG if it may not be called."""
+        """Return how the server of a URL may be called. Raises INVALID_ARG if it may not be called."""
         try:
             address = Address.of(url)
             if self._path is None:

@@ -1,4 +1,4 @@
-"""Reads a page of a listed server: the answer of a Prometheus server to a guardrail's query."""
+"""Fetches a page of a listed server, such as a Prometheus server's answer to a guardrail's query."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from serving.traffic.remotes.http_client import HttpClient
 from serving.traffic.remotes.protocol import refused
 
 TIMEOUT_S = 5.0
-MAX_PAGE = 1 << 20  # the most bytes of a page, which count in the memory for requests of clients
+MAX_PAGE = 1 << 20  # the largest page, in bytes
 
 
 class RemotePages:
@@ -21,7 +21,7 @@ class RemotePages:
         self._clients: dict[RemoteAccess, HttpClient] = {}
 
     async def fetch(self, url: str) -> bytes:
-        """Return the body of a GET; raise ServingError if the server may not be called, or does not answer with status 200."""
+        """Return the body of a GET. Raises ServingError if the server may not be called, or does not answer with status 200."""
         page, _, query = url.partition("?")
         access = await asyncio.to_thread(self._allow_list.of, page)
         client = self._clients.get(access)

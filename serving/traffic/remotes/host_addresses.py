@@ -1,8 +1,8 @@
 """Finds the addresses of another server's host, and connects to one of them.
 
-A look-up of the C library cannot be cancelled, and uvloop has four threads for all look-ups of the process. So if a name server
-did not answer, the look-ups for one server would block the connections to all other servers. Therefore each host is looked up
-on a thread of its own, with one look-up at a time for all waiting connections.
+The C library cannot cancel a look-up, and uvloop has four threads for all look-ups of the process. Look-ups of one host whose
+name server is silent would block all of these threads. So each host is looked up on its own thread, once for all connections
+that wait for it.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from serving.core.errors import outcome_of
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
-CONNECT_S = 3.0  # the time limit for connecting to an address that is not the last one
+CONNECT_S = 3.0  # time limit for each address except the last
 
 
 class HostAddresses:
-    """Used on the event loop's thread. Only the last address that worked is kept, to try it first: names change addresses."""
+    """Used on the event loop's thread. Addresses change, so only the last address that worked is kept, to try it first."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -31,7 +31,7 @@ class HostAddresses:
         self._looking: asyncio.Future[list[str]] | None = None
 
     async def connect(self, protocol: Callable[[], P], port: int, **arguments: Any) -> tuple[asyncio.BaseTransport, P]:
-        """Connect to the first address that accepts, and return the result of `create_connection`; OSError if none accepts."""
+        """Connect to the first address that accepts. Return the result of `create_connection`. Raises OSError if all fail."""
         addresses = await self._find()
         addresses.sort(key=self._last.__ne__)
         *others, last = addresses
@@ -51,7 +51,7 @@ class HostAddresses:
         return connected
 
     async def _find(self) -> list[str]:
-        """Return the addresses from the look-up under way, or from a new one."""
+        """Return the addresses, from the look-up under way if there is one."""
         if self._numeric:
             return [self._host]
         if self._looking is None:
@@ -64,10 +64,10 @@ class HostAddresses:
 
     def _end_look_up(self, looking: asyncio.Future[list[str]]) -> None:
         self._looking = None
-        looking.exception()  # marks the error as seen: asyncio does not log it if every waiter has gone
+        looking.exception()  # so that asyncio does not log the error if no waiter is left
 
     def _look_up(self, loop: asyncio.AbstractEventLoop, looking: asyncio.Future[list[str]]) -> None:
-        """Runs on a thread of its own."""
+        """Runs on a separate thread."""
         try:
             rows = socket.getaddrinfo(self._host, None, type=socket.SOCK_STREAM)
             found = list(dict.fromkeys(str(row[4][0]) for row in rows))

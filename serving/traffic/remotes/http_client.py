@@ -1,15 +1,12 @@
-"""HTTP/1.1 to one other server, over connections that are kept open, with one request at a time on each.
+"""A client for HTTP/1.1 to one other server. It keeps connections open, and sends one request at a time on each.
 
 post(path, headers, chunks) -> HttpAnswer      raises ServingError, which names the server
-
 Redirects are not followed, because their targets are not listed. Proxies from the environment are not used. Headers and bodies
 of answers are limited in size: the other server may be hostile, and its answers are read on the loop that answers clients.
-
-httpx is not used, because it is slower. With all of 200 requests a second mirrored, the server took 1,170 us of CPU per request
-with httpx, 390 us with this client and 140 us without a mirror. With 16 clients that never pause, the server answered 10,700
-requests a second with httpx and 18,900 with this client. If an answer comes in chunks of one byte, this client reads the first
-MiB in 0.2 s and blocks the loop for 5 ms at a time; httpx had not read that much after 5 s, and blocked the loop for up to 0.4
-s. So pages (fetch.py) are read with this client as well.
+httpx is slower. With all of 200 requests a second mirrored, the server took 1,170 us of CPU per request with httpx, 390 us with
+this client and 140 us without a mirror. With 16 clients that never pause, it answered 10,700 requests a second with httpx and
+18,900 with this client. From an answer in chunks of one byte, this client reads 1 MiB in 0.2 s, and blocks the loop for 5 ms at
+a time. httpx did not read that much in 5 s, and blocked the loop for up to 0.4 s.
 Source: RFC 9112 (HTTP/1.1).
 """
 
@@ -30,16 +27,15 @@ Chunk = bytes | memoryview
 
 MAX_CONNECTIONS = 64  # connections in use at a time
 MAX_ANSWER = 256 << 20  # bytes in the body of an answer
-# How many bytes an answer may have outside of its body, such as headers; and how many more for each byte of the body, which may
-# come in chunks of one byte.
+# Bytes that an answer may have outside of its body, such as headers, and for each byte of the body: chunks may have one byte.
 MAX_FRAMING, FRAMING_OF_BYTE = 64 << 10, 16
-PAUSE_S = 0.2  # how long no new connection is tried after a failed one
-PIECE = 256 << 10  # bytes of a request that the transport gets at a time: TLS encrypts each piece in one go
-IDLE_S = 30.0  # a connection that was idle for longer is not used again: the server may be about to close it
+PAUSE_S = 0.2  # the backoff after a failed connection
+PIECE = 256 << 10  # bytes that are given to the transport at a time: TLS encrypts each piece without a pause
+IDLE_S = 30.0  # a connection that was idle for longer is not used again, because the server may be about to close it
 
 
 class HttpAnswer(NamedTuple):
-    """headers: the headers by their names in lower case."""
+    """An answer. headers: by their names in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -47,7 +43,7 @@ class HttpAnswer(NamedTuple):
 
 
 class _Broken(Exception):
-    """Raised when a connection ends before the answer. untouched: whether no byte of an answer had come."""
+    """Raised if a connection ends before the answer is complete. untouched: whether no byte of the answer had come."""
 
     def __init__(self, untouched: bool, why: str) -> None:
         super().__init__(why)
@@ -56,10 +52,10 @@ class _Broken(Exception):
 
 
 class HttpClient:
-    """Used on the event loop's thread. Each request has its own connection; more than MAX_CONNECTIONS requests wait."""
+    """Used on the event loop's thread. At most MAX_CONNECTIONS requests are under way; further requests wait."""
 
     def __init__(self, access: RemoteAccess, memory: RequestMemory, most: int = MAX_ANSWER) -> None:
-        """memory: counts the bytes of answers until they are complete. most: how many bytes the body of an answer may have."""
+        """memory: the budget in which an answer counts until it is complete. most: the largest body of an answer, in bytes."""
         self.address = access.address
         self.memory = memory
         self.most = most
@@ -83,7 +79,7 @@ class HttpClient:
         return await self._request("GET", path, {}, ())
 
     async def close(self) -> None:
-        """Close every connection; the requests that wait for an answer fail."""
+        """Close every connection. Requests that wait for an answer fail."""
         ended = [connection.ended for connection in self._all]
         for connection in list(self._all):
             connection.abort()
@@ -104,7 +100,7 @@ class HttpClient:
                 except _Broken as error:
                     if not used or not error.untouched:
                         raise NoAnswer(f"the server at {self.address} {error.why}") from None
-                    # The server closed the connection while it was idle, before this request began.
+                    # Retry: the server closed the connection while it was idle.
 
     def _take_idle(self) -> "_Connection | None":
         now = asyncio.get_running_loop().time()
@@ -133,7 +129,7 @@ class HttpClient:
         return connection
 
     def _pause(self, why: str) -> ServingError:
-        """Return the error for a failed connection, and repeat that error for PAUSE_S: each new try costs time of the loop."""
+        """Return the error for a failed connection. Requests get it without a retry for PAUSE_S, because retries cost time."""
         self._paused_until, self._why = asyncio.get_running_loop().time() + PAUSE_S, why
         return self._unreachable()
 
@@ -155,7 +151,7 @@ class HttpClient:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection, and the answer that it is receiving."""
+    """One connection, and the answer that it receives."""
 
     def __init__(self, client: HttpClient) -> None:
         self.idle_since = 0.0
@@ -176,7 +172,7 @@ class _Connection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     async def exchange(self, chunks: Sequence[Chunk]) -> HttpAnswer:
-        """Send a request and return its answer; raise _Broken if the connection ends first."""
+        """Send a request and return its answer. Raises _Broken if the connection ends first."""
         if self._transport is None:
             raise _Broken(True, "closed the connection")
         answer: asyncio.Future[HttpAnswer] = asyncio.get_running_loop().create_future()
@@ -198,7 +194,7 @@ class _Connection(asyncio.Protocol):
                 self.abort()  # otherwise the rest of a cancelled answer would be read as the next answer
 
     async def _send(self, transport: asyncio.Transport, chunks: Sequence[Chunk]) -> None:
-        """Write a request; write a large request in pieces, as fast as the other server reads them."""
+        """Write a request. A large request is written in pieces, as fast as the other server reads them."""
         if sum(map(len, chunks)) <= PIECE:
             transport.writelines(chunks)
             return

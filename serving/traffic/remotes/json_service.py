@@ -24,7 +24,7 @@ _JSON = {"Content-Type": "application/json", "Accept": "application/json"}
 
 
 class JsonService(RemoteProtocol):
-    """The templates are `request` and `response` in the policy."""
+    """Sends JSON made from the policy's template `request`, and reads the answer by its paths `response`."""
 
     def __init__(self, remote: Remote, config: ModelConfig, access: RemoteAccess, memory: RequestMemory) -> None:
         self._address = access.address

@@ -4,7 +4,7 @@
                                          dimension. "$NAME[row][0]": the first element of that row, and so on
     {"scores": "result.0.probabilities"} output -> path: names and numbers between dots; "$" is the whole answer
 
-A template with rows is filled and sent once for each row of a request, and the outputs of these calls are joined.
+A template with "[row]" is filled and sent once for each row of a request, and the outputs of these calls are joined.
 """
 
 import re
@@ -27,7 +27,8 @@ _INDEX = re.compile(r"\[([0-9]+)\]")
 
 
 class Slot(NamedTuple):
-    """The place of a tensor in the template. row: whether one row is taken. picks: indexes into that row or the tensor."""
+    """The place of a tensor in the template. row: whether it takes one row of the tensor. picks: indexes into that row, or into
+    the tensor."""
 
     name: str
     row: bool
@@ -48,10 +49,10 @@ class Slot(NamedTuple):
 
 
 class RequestTemplate:
-    """The JSON of a request, with slots for tensors. rowwise: whether it is filled for each row."""
+    """The JSON of a request, with slots for tensors. rowwise: whether it is filled once for each row."""
 
     def __init__(self, template: object, config: ModelConfig) -> None:
-        """Raise INVALID_ARG for a slot that names no input, or that takes a row although the model does not batch."""
+        """Raises INVALID_ARG if a slot names no input, or takes a row although the model does not batch."""
         self.rowwise = False
         self._names = sorted((one.name for one in config.input), key=len, reverse=True)
         self._batches = config.max_batch_size > 0
@@ -104,7 +105,7 @@ def _plain(name: str, found: Any) -> object:
 
 
 class _Place(NamedTuple):
-    """The place of one output in an answer. dims: the dimensions without the batch dimension."""
+    """The place of one output in an answer. dims: the declared dimensions, without the batch dimension."""
 
     path: tuple[str, ...]
     datatype: str
@@ -115,7 +116,7 @@ class ResponseTemplate:
     """The places of outputs in an answer."""
 
     def __init__(self, paths: Mapping[str, str], config: ModelConfig) -> None:
-        """Raise INVALID_ARG for an output that the model does not have."""
+        """Raises INVALID_ARG if the model does not have an output."""
         declared = {one.name: one for one in config.output}
         for name in paths:
             if name not in declared:
@@ -127,10 +128,9 @@ class ResponseTemplate:
         self.names = frozenset(paths)
 
     def read(self, bodies: Sequence[bytes], rowwise: bool, rows: int, wanted: Sequence[str]) -> dict[str, Tensor]:
-        """Return the outputs in the answers; there is one answer for each row, or one for all rows. Raise LookupError,
-        ValueError, TypeError or OverflowError if an output is not in its place, or does not have its datatype.
-
-        wanted: the names of the requested outputs; empty for all."""
+        """Return the outputs in the answers. bodies: one answer for each row if `rowwise`, else one answer for all rows.
+        wanted: the names of the requested outputs; empty for all. Raises LookupError, ValueError, TypeError or OverflowError if
+        an output is not in its place, or does not have its datatype."""
         answers = [read_json(body) for body in bodies]
         found = {}
         for name, place in self._places.items():
@@ -161,7 +161,7 @@ def _at(answer: Any, path: Sequence[str]) -> Any:
 
 
 def _shaped(array: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """Return an array in its declared shape if its elements fill that; else return it unchanged, for the later check."""
+    """Return an array in its declared shape. If it does not fit, return it unchanged, and a later check refuses it."""
     if array.ndim == len(dims) and all(dim in (-1, size) for dim, size in zip(dims, array.shape, strict=True)):
         return array
     known = int(np.prod([dim for dim in dims if dim >= 0], dtype=np.int64))

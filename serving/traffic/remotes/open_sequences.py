@@ -14,8 +14,8 @@ Identifier = int | str
 
 
 class _Sequence:
-    """begun_ns: when the START of the sequence came (monotonic); 0 if the sequence began elsewhere. last: the running task of
-    its last request. timer: ends the sequence; set while it is idle."""
+    """begun_ns: when the START of the sequence came, in monotonic ns; 0 if this server did not see it. last: the running task
+    of the last request. timer: ends the sequence; set while the sequence is idle."""
 
     __slots__ = ("begun_ns", "last", "timer")
 
@@ -74,13 +74,13 @@ class OpenSequences:
 
     # -- at the end ------------------------------------------------------------------------------------------------
     async def ended(self) -> None:
-        """Wait until no sequence is open any more, or until all are abandoned."""
+        """Wait until no sequence is open. Sequences that are abandoned are not open."""
         if self._known:
             self._all_ended = asyncio.get_running_loop().create_future()
             await self._all_ended
 
     def abandon(self) -> None:
-        """Forget all sequences, because no more of their requests will come."""
+        """Forget all sequences. Called when no more of their requests will come."""
         for sequence in self._known.values():
             if sequence.timer is not None:
                 sequence.timer.cancel()

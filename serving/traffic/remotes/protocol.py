@@ -1,7 +1,7 @@
-"""The interface of a protocol to a model on another server: it sends one request and returns the outputs.
+"""The interface of a protocol to a model on another server.
 
-RemoteProtocol      sends requests; there is one class for each protocol, listed in `protocols.py`
-    RemoteAnswer    the answer as it came, which `remote_model.py` compares with the outputs that the model declares
+RemoteProtocol      sends a request; there is one class for each protocol, listed in `protocols.py`
+    RemoteAnswer    the unchecked answer, which `remote_model.py` compares with the outputs that the model declares
 """
 
 import asyncio
@@ -32,7 +32,7 @@ MAX_QUOTED = 300  # characters of another server's message
 @dataclass(slots=True)
 class RemoteAnswer:
     """outputs: name -> tensor with the batch dimension. version: the version of the model that answered; 0 if the server names
-    no version, or one that is not a number."""
+    no version, or no number."""
 
     outputs: dict[str, Tensor]
     version: int = 0
@@ -40,13 +40,13 @@ class RemoteAnswer:
 
 
 class RemoteProtocol(ABC):
-    """Made and called on the event loop's thread. outputs: the names that it can answer, or None for all of the model."""
+    """Created and called on the event loop's thread. outputs: the outputs that it can return, or None for all of the model."""
 
     outputs: frozenset[str] | None = None
 
     @abstractmethod
     async def infer(self, request: InFlightRequest) -> RemoteAnswer:
-        """Ask for the outputs of a request, whose inputs are checked and in host memory. Raise ServingError on failure."""
+        """Send a request, whose inputs are checked and in host memory. Raises ServingError if it fails."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -54,12 +54,12 @@ class RemoteProtocol(ABC):
 
 
 def request_bytes(request: InFlightRequest) -> int:
-    """Return roughly how many bytes the inputs have."""
+    """Return the approximate size of the inputs in bytes."""
     return sum(tensor.nbytes for tensor in request.inputs.values())
 
 
 def read_json(content: bytes | memoryview) -> Any:
-    """Parse JSON, or raise ValueError. The tokens NaN and Infinity are accepted, because many servers write them."""
+    """Parse JSON. Raises ValueError if it is malformed. NaN and Infinity are accepted, because many servers write them."""
     try:
         return orjson.loads(content)
     except ValueError:
@@ -81,8 +81,8 @@ def version_number(text: object) -> int:
 def refused(address: Address, status: int, body: bytes) -> ServingError:
     """Return the error for an answer without outputs, by its HTTP status.
 
-    A mistake in the request becomes INVALID_ARG, so that guardrails count it as refused. An error that may go away on its own,
-    or that an operator of the other server has to fix (no such model, no permission), becomes UNAVAILABLE.
+    A mistake in the request becomes INVALID_ARG, so that guardrails count it as refused. A temporary error becomes UNAVAILABLE,
+    and so does an error that an operator of the other server must fix (no such model, no permission).
     """
     if 300 <= status < 400:
         return unavailable(
@@ -103,7 +103,7 @@ def not_permitted(address: Address) -> str:
 
 
 def _error_text(body: bytes) -> str:
-    """Return a server's error message: one of the usual members of a JSON object, or any other JSON unchanged."""
+    """Return a server's error message: "error", "detail" or "message" of a JSON object, or else the JSON itself."""
     try:
         found = orjson.loads(body) if len(body) < 1 << 16 else None
     except ValueError:
@@ -121,14 +121,14 @@ def _in_a_line(text: str) -> str:
 
 
 async def off_loop(size: int, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """Call a function that writes or reads `size` bytes; if these are many, call it on another thread."""
+    """Call a function that writes or reads `size` bytes. If `size` is large, call it on a worker thread."""
     if size < LARGE:
         return function(*arguments, **named)
     return await asyncio.to_thread(function, *arguments, **named)
 
 
 async def all_of(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return the results of all calls; if one call raises an error, cancel the others and raise that error."""
+    """Return the results of all calls. If one call raises an error, cancel the others and raise that error."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         return await asyncio.gather(*tasks)

@@ -1,4 +1,4 @@
-"""The protocols, by the names that policies use; a module is imported when a policy first needs its protocol."""
+"""The protocols, by the names that policies use. A module is imported when a policy first needs its protocol."""
 
 from collections.abc import Callable
 
@@ -21,11 +21,11 @@ PROTOCOLS = {
     "json": "serving.traffic.remotes.json_service:JsonService",
     **{name: place for plugin in PLUGINS for name, place in plugin.remotes.items()},
 }
-KEEP_SEQUENCES = ("v2", "v2-grpc")  # protocols that also send the place of a request in its sequence
+KEEP_SEQUENCES = ("v2", "v2-grpc")  # protocols that send the sequence parameters of a request
 
 
 def make_protocol(remote: Remote, config: ModelConfig, access: RemoteAccess, memory: RequestMemory) -> RemoteProtocol:
-    """Return the client for a remote model; raise INVALID_ARG if its protocol cannot carry this model."""
+    """Return the client for a remote model. Raises INVALID_ARG if its protocol cannot carry this model."""
     place = PROTOCOLS.get(remote.protocol)
     if place is None:
         raise invalid(f"expected 'protocol' to be one of {', '.join(PROTOCOLS)}, got '{remote.protocol}'")

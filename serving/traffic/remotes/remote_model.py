@@ -1,8 +1,7 @@
-"""A model on another server as an arm of a rollout: it takes and answers requests like a model of this server.
+"""A model on another server as an arm of a rollout: it takes and answers requests like a local model.
 
-submit(request) -> check -> waiting for a place -> RemoteProtocol.infer -> its outputs checked -> request.respond
-
-The answers are checked against the outputs that the local model declares, so clients cannot see where they were computed.
+submit(request) -> check -> wait for a place -> RemoteProtocol.infer -> check its outputs -> request.respond
+Answers must have the outputs that the local model declares, so clients cannot tell which server computed them.
 """
 
 import asyncio
@@ -27,12 +26,12 @@ from serving.traffic.remotes.open_sequences import OpenSequences
 from serving.traffic.remotes.protocol import RemoteAnswer
 from serving.traffic.remotes.protocols import KEEP_SEQUENCES, make_protocol
 
-MAX_IN_FLIGHT = 64  # requests that the other server gets at a time
-MAX_WAITING = 512  # further requests that may wait to be sent
+MAX_IN_FLIGHT = 64  # requests to the other server under way at a time
+MAX_WAITING = 512  # further requests that may wait
 
 
 class NotAsDeclared(ServingError):
-    """Raised when the outputs in the other server's answer are not those that the local model declares."""
+    """The error for an answer whose outputs are not those that the local model declares."""
 
     def __init__(self, message: str, outputs: dict[str, Tensor]) -> None:
         super().__init__(Code.INTERNAL, message)
@@ -50,10 +49,9 @@ class RemoteModel:
         memory: RequestMemory,
         labels: Callable[[], Labels] = dict,
     ) -> None:
-        """config: the configuration of the local model; the other model has the same inputs and outputs. labels: returns the
+        """config: the configuration of the local model, whose inputs and outputs the other model must have. labels: returns the
         names of classes.
-
-        Raise INVALID_ARG or UNSUPPORTED if the model cannot have an arm on that server."""
+        Raises INVALID_ARG or UNSUPPORTED if the model cannot have an arm on that server."""
         if config.model_transaction_policy.decoupled:
             raise unsupported("a decoupled model cannot have an arm of its rollout on another server")
         if config.HasField("sequence_batching") and remote.protocol not in KEEP_SEQUENCES:
@@ -80,27 +78,27 @@ class RemoteModel:
 
     @property
     def outputs(self) -> frozenset[str] | None:
-        """Return the outputs that the other server can give, or None for all outputs of the model."""
+        """The outputs that the other server can give, or None for all outputs of the model."""
         return self._protocol.outputs
 
     @property
     def pending(self) -> int:
-        """Return how many requests wait to be sent to the other server."""
+        """The number of requests that wait to be sent to the other server."""
         return self._waiting
 
     @property
     def needs_eviction(self) -> bool:
-        """Return whether models of this server would have to be evicted to use this one: never."""
+        """Whether local models must be evicted to use this model: never."""
         return False
 
     @property
     def in_flight(self) -> int:
-        """Return how many requests are accepted and not yet answered."""
+        """The number of requests that are accepted and not yet answered."""
         return len(self._tasks)
 
     # -- requests --------------------------------------------------------------------------------------------------
     def submit(self, request: InFlightRequest) -> None:
-        """Check and send a request; on failure, raise the ServingError with which the caller has to answer the request."""
+        """Check a request, and begin to send it. Raises the ServingError with which the caller must answer the request."""
         position = request.asked.sequence
         if self._closed and (position.start or not self.sequence_start_ns(position.id)):
             raise unavailable(f"model '{self._name}' has no arm on the server at {self.address} any more")
@@ -141,14 +139,14 @@ class RemoteModel:
             task.cancel()
 
     async def drain(self) -> None:
-        """Accept only requests of open sequences; once these have ended and all requests are answered, disconnect."""
+        """Accept only requests of open sequences. Disconnect when these have ended and all requests are answered."""
         self._closed = True
         await self._sequences.ended()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self._protocol.close()
 
     def abandon_sequences(self) -> None:
-        """Make `drain` stop waiting for open sequences: no more of their requests will come."""
+        """Make `drain` stop waiting for open sequences. Called when no more of their requests will come."""
         self._sequences.abandon()
 
     async def close(self) -> None:
@@ -163,7 +161,7 @@ class RemoteModel:
         await self.drain()
 
     async def _run(self, request: InFlightRequest, before: "asyncio.Task[None] | None") -> None:
-        """Send a request once the previous request of its sequence is answered, then answer it."""
+        """Wait for the previous request of the sequence, send the request, and answer it."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 self._waiting += 1
@@ -186,7 +184,7 @@ class RemoteModel:
 
     # -- answers ---------------------------------------------------------------------------------------------------
     def _response(self, request: InFlightRequest, answer: RemoteAnswer) -> InferenceResponse | ServingError:
-        """Return the answer in the form of the local model's answers, or an error if the outputs do not fit."""
+        """Return the response that the local model would give, or an error if the outputs are not as declared."""
         wanted = request.requested_outputs or [
             name for name in self._declared if self.outputs is None or name in self.outputs
         ]
@@ -200,7 +198,7 @@ class RemoteModel:
         return apply_targets(response, targets, self._labels(), self._batches) if targets else response
 
     def _wrong(self, name: str, output: Tensor | None, rows: int) -> str:
-        """Return why an output does not fit, as a clause; "" if it fits."""
+        """Return how an output differs from its declaration, as a clause; "" if it does not differ."""
         if output is None:
             return f"output '{name}' is missing"
         datatype, dims = self._declared[name]
@@ -215,7 +213,7 @@ class RemoteModel:
 
 
 def _without_reshapes(config: ModelConfig) -> ModelConfig:
-    """Return the configuration as clients see it: the other server is sent the shapes of the protocol."""
+    """Return the configuration without reshapes: the other server gets the shapes that clients send."""
     seen = ModelConfig()
     seen.CopyFrom(config)
     for tensor in (*seen.input, *seen.output):

@@ -35,9 +35,12 @@ _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.dns_min_time_between_resolutions_ms", 1000),  # instead of 30 s, because a name may move to another address
-    # A connection whose bytes are not acknowledged is closed after the second of these two options, not after a quarter of an
-    # hour: setting the first option enables TCP_USER_TIMEOUT. Servers treat more than one ping in five minutes as an attack.
+    (
+        "grpc.dns_min_time_between_resolutions_ms",
+        1000,
+    ),  # not the default of 30 s, because a name may get another address
+    # These two options enable TCP_USER_TIMEOUT: a connection whose bytes are not acknowledged is closed after 5 s, not after a
+    # quarter of an hour. Pings are rare, because servers treat more than one ping in five minutes as an attack.
     ("grpc.keepalive_time_ms", 300_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     # Without this, channels to one address share connections, even if they have different headers or certificates.
@@ -89,7 +92,7 @@ class V2Grpc(RemoteProtocol):
 
 
 def _with_contents(message: pb.ModelInferRequest, tensors: Iterable[Tensor]) -> bytes:
-    """Return the bytes of a request. The contents of tensors are appended to the message as fields, and so copied only once."""
+    """Return the bytes of a request. Tensors are appended to the serialized message as fields, so they are copied only once."""
     chunks: list[bytes | memoryview] = [message.SerializeToString()]
     for tensor in tensors:
         data = raw_bytes(tensor)
@@ -98,7 +101,7 @@ def _with_contents(message: pb.ModelInferRequest, tensors: Iterable[Tensor]) -> 
 
 
 def _failure(address: Address, error: grpc.aio.AioRpcError) -> ServingError:
-    """Return the error for the status of a call, as `protocol.refused` does for HTTP."""
+    """Return the error for the gRPC status of a call, by the rules of `protocol.refused`."""
     code = error.code()
     if code in _NO_PERMISSION:
         return unavailable(f"{not_permitted(address)} ({code.name})")
@@ -113,7 +116,7 @@ def _failure(address: Address, error: grpc.aio.AioRpcError) -> ServingError:
 
 
 def _why_not_connected(details: str) -> str:
-    """Return why a connection failed, according to gRPC's message but in the words of `http_client`."""
+    """Return why a connection failed, in the words of `http_client`."""
     if found := _DISTRUST.search(details):
         return f"its certificate is not trusted ({found[1]})"
     if "Hostname Verification Check failed" in details:
@@ -122,7 +125,7 @@ def _why_not_connected(details: str) -> str:
 
 
 def _decode(address: Address, content: bytes) -> RemoteAnswer:
-    """Read an answer; raise INTERNAL for any other content."""
+    """Decode an answer. Raises INTERNAL if it is malformed."""
     with contextlib.suppress(DecodeError, ValueError, KeyError, OverflowError, TypeError, ServingError):
         answer = pb.ModelInferResponse.FromString(content)
         parameters: Parameters = {}

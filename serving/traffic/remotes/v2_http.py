@@ -1,4 +1,4 @@
-"""KServe V2 over HTTP. Tensors are sent as binary data if the server says that it takes binary data, else as JSON.
+"""KServe V2 over HTTP. Tensors are sent as binary data if the server lists that extension, else as JSON.
 
 Source: KServe V2 REST, Inference; Triton docs/protocol/extension_binary_data.md.
 """
@@ -59,7 +59,7 @@ class V2Http(RemoteProtocol):
         return await off_loop(read, decode, self._address, answer.body, length)
 
     async def _takes_binary(self) -> bool:
-        """Ask for the server's extensions; a server that lists none has none. Raise other errors, which may go away."""
+        """Return whether the server lists the extension for binary data. Raises ServingError if the server is unavailable."""
         answer = await self._client.get(f"{self._address.path}/v2")
         if answer.status not in (200, 404, 405):
             raise refused(self._address, answer.status, answer.body)
@@ -73,7 +73,7 @@ class V2Http(RemoteProtocol):
 
 
 def parameters_of(request: InFlightRequest) -> Parameters:
-    """Return a request's parameters as the protocol sends them, including values that are fields of a local request."""
+    """Return a request's parameters for the protocol, including its sequence, priority and timeout."""
     asked = request.asked
     parameters = dict(asked.parameters)
     if asked.sequence.id:
@@ -86,7 +86,7 @@ def parameters_of(request: InFlightRequest) -> Parameters:
 
 
 def encode(request: InFlightRequest, binary: bool) -> tuple[dict[str, str], list[Chunk]]:
-    """Return the headers and the body of a request; raise UNSUPPORTED if it has to be JSON, and JSON cannot carry a tensor."""
+    """Return the headers and the body of a request. Raises UNSUPPORTED if it must be JSON, and JSON cannot carry a tensor."""
     asked = request.asked
     # KServe's own server returns an answer only to a request with an id.
     body: dict[str, Any] = {"id": asked.id or f"slipway-{next(_numbers)}", "inputs": []}
@@ -114,13 +114,13 @@ def encode(request: InFlightRequest, binary: bool) -> tuple[dict[str, str], list
 
 
 def json_data(name: str, tensor: Tensor) -> object:
-    """Return a tensor's elements as a flat list for JSON; raise UNSUPPORTED if JSON cannot carry them."""
+    """Return a tensor's elements as a flat list for JSON. Raises UNSUPPORTED if JSON cannot carry them."""
     flat = tensor.reshape(-1)
     return [json_text(name, one) for one in flat] if tensor.dtype.kind == "O" else json_numbers(name, flat)
 
 
 def json_text(name: str, value: bytes | str) -> str:
-    """Return an element of BYTES as text; raise UNSUPPORTED for bytes that are not UTF-8."""
+    """Return an element of BYTES as text. Raises UNSUPPORTED if it is not UTF-8."""
     try:
         return value.decode() if isinstance(value, bytes) else str(value)
     except UnicodeDecodeError:
@@ -128,7 +128,7 @@ def json_text(name: str, value: bytes | str) -> str:
 
 
 def json_numbers(name: str, numbers: Tensor) -> Tensor:
-    """Return numbers for orjson, which writes NaN as null. Raise UNSUPPORTED for infinities: they would become null too."""
+    """Return numbers for orjson, which writes NaN as null. Raises UNSUPPORTED for infinities, which would become null, too."""
     if numbers.dtype.kind not in "biu":
         if datatype_of(numbers).name in ("FP16", "BF16"):
             numbers = numbers.astype(np.float32)
@@ -138,7 +138,7 @@ def json_numbers(name: str, numbers: Tensor) -> Tensor:
 
 
 def decode(address: Address, body: bytes, header_length: str) -> RemoteAnswer:
-    """Read an answer; raise INTERNAL for any other content."""
+    """Decode an answer. Raises INTERNAL if it is malformed."""
     try:
         size = int(header_length) if header_length else len(body)
         if not 0 <= size <= len(body):
@@ -178,7 +178,7 @@ def _outputs(rows: Sequence[Any], binary: memoryview) -> dict[str, Tensor]:
 
 
 def tensor_of(datatype: str, shape: tuple[int, ...], data: memoryview | bytes) -> Tensor:
-    """Return the tensor with this binary data; raise ValueError or ServingError if the data does not fit."""
+    """Return the tensor with this binary data. Raises ValueError or ServingError if the data does not fit."""
     row = DATATYPES[datatype]
     count = math.prod(shape)
     if row.itemsize == 0:
@@ -193,8 +193,8 @@ def tensor_of(datatype: str, shape: tuple[int, ...], data: memoryview | bytes) -
 
 
 def array_of(datatype: str, data: object) -> Tensor:
-    """Return numbers, booleans or texts from JSON, flat or nested, as an array of the datatype; null is NaN. Raise ValueError,
-    TypeError or OverflowError for values that do not fit into the datatype, or are not nested evenly."""
+    """Return an array of the datatype from JSON values, flat or nested. null becomes NaN. Raises ValueError, TypeError or
+    OverflowError if values do not fit into the datatype, or are not nested evenly."""
     row = DATATYPES[datatype]
     if row.name == "BYTES":
         texts = np.array(data, np.object_)
@@ -212,8 +212,8 @@ def array_of(datatype: str, data: object) -> Tensor:
         return given.astype(row.dtype)
     if given.dtype.kind not in "iubf":
         raise ValueError
-    # Cast the original values: in `given`, numpy has made doubles of numbers around 2**63. 3.0 is accepted as 3, because many
-    # languages write it so.
+    # Cast the original values, because numpy has made doubles of numbers around 2**63 in `given`. 3.0 is accepted as 3, because
+    # many languages write it like that.
     cast: Tensor = np.array(data, row.dtype)
     if not np.array_equal(cast.astype(given.dtype), given):
         raise OverflowError
