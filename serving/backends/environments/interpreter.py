@@ -1,4 +1,4 @@
-"""The Python that a child process runs under: the server's, or the one in the model's own environment (EXECUTION_ENV_PATH).
+"""The Python that a child process runs under: the server's, or the model's own environment (EXECUTION_ENV_PATH).
 
 Source: README of triton-inference-server/python_backend, "Creating Custom Execution Environments".
 """
@@ -57,10 +57,10 @@ class Interpreter:
 
 
 def model_interpreter(config: ModelConfig, model_dir: Path) -> Interpreter:
-    """Return the Python of a model's environment, which may be a folder, its python, or packed; or else the server's Python.
+    """Return the Python of EXECUTION_ENV_PATH (a folder, its python, or a packed environment), or else the server's Python.
 
-    A packed environment is unpacked first, which takes long: do not call this function on the event loop. INVALID_ARG if the
-    path is no environment.
+    A packed environment is unpacked first, which takes long: do not call this function on the event loop. Raises INVALID_ARG
+    if the path is no environment.
     """
     value = config.parameters[_PARAMETER].string_value if _PARAMETER in config.parameters else ""
     if not value:

@@ -35,7 +35,7 @@ _ARCHIVE = "the packed environment of EXECUTION_ENV_PATH"
 
 
 def cache_folder() -> Path:
-    """Return this user's folder in the system's folder for temporary files (TMPDIR); no other user may write to it."""
+    """Return this user's folder in the system's folder for temporary files (TMPDIR). No other user may write to it."""
     folder = Path(tempfile.gettempdir()) / f"slipway-environments-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
@@ -52,7 +52,7 @@ class EnvironmentCache:
         self._one_at_a_time = threading.Lock()
 
     def unpacked(self, archive: Path) -> Path:
-        """Return the folder of an unpacked archive; INVALID_ARG if the file is no archive, or must not be unpacked."""
+        """Return the folder of an unpacked archive. Raises INVALID_ARG if the file is no archive, or must not be unpacked."""
         cache = cache_folder()
         status = archive.stat()
         folder = cache / _digest(archive, status.st_ino, status.st_size, status.st_mtime_ns)
@@ -71,7 +71,7 @@ class EnvironmentCache:
 
 
 ENVIRONMENTS = EnvironmentCache()
-"""The environments of this process, which uses them until its end."""
+"""The environments of this process, in use until it ends."""
 
 
 @functools.lru_cache(64)
@@ -117,7 +117,7 @@ def _fill(archive: Path, folder: Path) -> None:
 
 
 def _as_sentence(error: BaseException) -> BaseException:
-    """Return an error of the archive or the disk as a sentence without paths, and any other error as it is."""
+    """Return an error of the archive or the disk as a sentence without paths, and any other error unchanged."""
     if isinstance(error, tarfile.TarError | EOFError | zlib.error | lzma.LZMAError | ValueError | OverflowError):
         return invalid(f"{_ARCHIVE} is no whole tar archive, plain or compressed by gzip, bzip2 or xz")
     if isinstance(error, UnsafeArchive):
@@ -173,7 +173,7 @@ def _extract(archive: Path, folder: Path) -> None:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """Return the path of an entry; INVALID_ARG if the name leads out of the folder."""
+    """Return the path of an entry. Raises INVALID_ARG if the name leads out of the folder."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts:
         raise invalid(f"{_ARCHIVE} has '{name}', which leads out of it")
@@ -191,7 +191,7 @@ def _write(packed: TarReader, member: tarfile.TarInfo, path: Path) -> None:
 
 
 def _link(folder: Path, member: tarfile.TarInfo) -> None:
-    """Make a symbolic link to a path in the folder. Only an interpreter may be outside, as in a virtual environment."""
+    """Make a symbolic link to a path in the folder. Only a link to an interpreter may lead out, as in a virtual environment."""
     path = _inside(folder, member.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.parent.resolve() != folder.resolve() / path.parent.relative_to(folder):
@@ -206,7 +206,7 @@ def _link(folder: Path, member: tarfile.TarInfo) -> None:
 
 
 def _relocate(folder: Path) -> None:
-    """Run the archive's conda-unpack, if there is one: it replaces the name of the old folder in files by the new name."""
+    """Run the archive's conda-unpack, if there is one. It replaces the old folder's name in files."""
     script = folder / "bin" / "conda-unpack"
     if not script.is_file():
         return

@@ -1,7 +1,7 @@
 """Reads an archive's requirements.txt for pip: packages by name, and files of the archive.
 
 The administrator decides where packages come from, by PIP_* variables or pip.conf. So lines that name an index, an address, a
-repository or a file outside the archive are refused. pip gets only the lines that this module understands, and never the
+repository or a file outside the archive are refused. pip gets only the lines that this module understands, never the
 archive's own file, because pip has its own rules for encodings, line ends and abbreviated options. Source: pip's documentation,
 "Requirements File Format", PEP 508 (names), PEP 440 (versions).
 """
@@ -28,7 +28,7 @@ _FILE = re.compile(r"([^\s;\[\]]+)(\s*\[[A-Za-z0-9._,\s-]*\])?\s*(;[^@]*)?", re.
 
 
 class Line(NamedTuple):
-    """A line with its continuation lines, without its comment. number: the number of the first of these lines, from 1."""
+    """A line with its continuation lines, without its comment. number: the number of its first physical line, from 1."""
 
     file: Path
     number: int
@@ -43,9 +43,9 @@ class Wanted(NamedTuple):
 
 
 def read_requirements(requirements: Path, folder: Path) -> Wanted:
-    """Return the lines that pip may read. INVALID_ARG for any other line, with its number.
+    """Return the lines that pip may read. Raises INVALID_ARG, with the line's number, for any other line.
 
-    folder: the folder of the archive; files that the lines name must be in it."""
+    folder: the folder of the archive, which must contain the files that the lines name."""
     wanted = Wanted([], [])
     waiting = [(requirements, wanted.packages)]
     seen = set()

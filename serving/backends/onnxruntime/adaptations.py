@@ -2,8 +2,8 @@
 
     ZipMap             returns probabilities as a sequence of maps, which no protocol carries. Its input, cast to FP32
                        [rows, classes], replaces it. skl2onnx, onnxmltools and CatBoost export ZipMap by default.
-    a label            that onnxmltools declares as [1] has one element for each row, because its operator makes it so.
-    a batch of 1       becomes any number of rows if slipway.variable_batch asks for it.
+    a label            has one element for each row, although onnxmltools declares it as [1].
+    a batch of 1       becomes any number of rows if slipway.variable_batch requests it.
     StringNormalizer   needs a locale, en_US if it names none. If this machine lacks that locale, C.UTF-8 replaces it,
                        which has the same upper and lower case.
 
@@ -26,7 +26,7 @@ _ML = "ai.onnx.ml"
 _CLASSIFIERS = frozenset({"TreeEnsembleClassifier", "LinearClassifier", "SVMClassifier"})
 _PASSING_ON = frozenset({"Identity", "Cast"})
 _FLOAT = 1  # TensorProto.FLOAT
-_OPSET_OF_CAST = 9  # the opset for a model that imports none of ai.onnx
+_OPSET_OF_CAST = 9  # the opset of ai.onnx for a model that imports none
 _DEFAULT_LOCALE = "en_US"
 _EVERYWHERE = "C.UTF-8"
 _ROWS = b"slipway_rows"  # the name of a first dimension that is made variable
@@ -61,7 +61,7 @@ class Adaptations:
 # -- reading -----------------------------------------------------------------------------------------------------------
 def adaptations_of(source: Source, start: int, end: int, maps: Iterable[str], single: Iterable[str]) -> Adaptations:
     """Find the changes that the nodes of a graph need. maps: the graph's outputs that are no tensors. single: the outputs that
-    are declared with one row."""
+    the file declares with one row."""
     found = Adaptations()
     makers: dict[str, Node] = {}
     for number, _, first, last in fields(source, start, end):
@@ -85,7 +85,7 @@ def _is_zip_map(node: Node) -> bool:
 
 
 def _is_label(name: str, makers: dict[str, Node]) -> bool:
-    """Return whether an output is the first output of a classifier, the class of each row. A Cast may be between them."""
+    """Return whether an output is a classifier's first output, the class of each row, perhaps after a Cast."""
     for _ in range(len(makers)):
         node = makers.get(name)
         if node is None:
@@ -116,7 +116,7 @@ def _node(source: Source, start: int, end: int) -> Node:
 
 
 def _class_names(source: Source, node: Node) -> list[str]:
-    """Return the class labels of a ZipMap, which are texts or integers."""
+    """Return the class labels of a ZipMap, which are strings or integers."""
     numbers: list[str] = []
     words: list[str] = []
     for start, end in node.attributes:
@@ -174,7 +174,7 @@ def _has_locale(name: str) -> bool:
 
 # -- writing -----------------------------------------------------------------------------------------------------------
 Change = Callable[[int, int, int], bytes | None]
-"""(field number, start, end of its bytes) -> the bytes in place of the field; None keeps it."""
+"""(field number, start, end of its bytes) -> the bytes that replace the field, or None to keep it."""
 
 
 def adapt(path: Path, adaptations: Adaptations, has_default_opset: bool) -> bytes:
@@ -230,7 +230,7 @@ def _changed(source: Source, start: int, end: int, change: Change) -> bytes:
 
 
 def _cast(node: Node) -> bytes:
-    """Return a node Cast that replaces a ZipMap: a model made with FP64 has FP64 probabilities."""
+    """Return a Cast node to FP32 that replaces a ZipMap. Models made with FP64 have FP64 probabilities."""
     to = _field(1, b"to") + b"\x18" + varint_bytes(_FLOAT) + b"\xa0\x01\x02"  # i; AttributeProto.type = INT
     names = _field(1, node.inputs[0].encode()) + _field(2, node.outputs[0].encode())
     return names + _field(4, b"Cast") + _field(5, to)

@@ -1,7 +1,7 @@
 """The ONNX Runtime backend: all instances on one device share one session.
 
-A session may run on many threads at the same time, so instances share its weights, its arena and its thread pool, and a changed
-number of instances costs nothing. Sessions of the TensorRT provider, and sessions with CUDA graphs, cannot run concurrently, so
+A session may run on many threads at the same time, so instances share its weights, its arena and its thread pool. More
+instances therefore cost nothing. Sessions of the TensorRT provider, and sessions with CUDA graphs, cannot run concurrently, so
 each of them belongs to one instance.
 """
 
@@ -47,7 +47,7 @@ ort.set_default_logger_severity(4)
 _BF16 = np.dtype(ml_dtypes.bfloat16)
 _ONNX_BF16 = 16  # TensorProto.BFLOAT16
 
-# Dims that are accepted although the file has no shape.
+# Dims that a configuration may have for a tensor whose shape is not in the file.
 _ANY_SIZE = frozenset((1, -1))
 _ORT_TYPES = {
     "tensor(float)": "FP32",
@@ -146,8 +146,8 @@ class OnnxRuntimeInstance(ArrayInstance):
         self._on_gpu = device.kind == "gpu"
         self.any_thread = not self._on_gpu
         self._stay_on_device = False
-        # InferenceSession.run wraps this method. The wrapper's checks, which a checked request does not need, take a fifth of
-        # the time of a small run. Also, if a provider fails, the wrapper silently uses another one.
+        # InferenceSession.run wraps this method. Its checks are not needed here, and take a fifth of the time of a small run.
+        # If a provider fails, the wrapper also silently uses another one.
         run: Run = session._sess.run
         self._run: Run = self._run_bound if self._on_gpu or "tensor(bfloat16)" in types else run
         self._shapes_vary = any(-1 in entry.dims for entry in spec.config.input)
@@ -257,7 +257,7 @@ def _signature(
     config: ModelConfig, model: OnnxModel, folder: Path, model_file: Path, unknown: tuple[int, ...] | None = ()
 ) -> Signature:
     """Return the signature of a file, with the shapes and datatypes that ONNX Runtime infers if the configuration depends on
-    them. unknown: the shape to use for a tensor whose shape is unknown."""
+    them. unknown: the shape to use for a tensor whose shape remains unknown."""
     signature = model.signature()
     if _depends_on_inference(config, signature) or _may_fit_inferred(config, signature):
         check_external_data(model, folder)
@@ -266,8 +266,8 @@ def _signature(
 
 
 def _may_fit_inferred(config: ModelConfig, signature: Signature) -> bool:
-    """Return whether an output has sizes that the file leaves open and ONNX Runtime may infer, and whether the configuration's
-    shape differs from the file's. Triton takes the inferred shapes of outputs."""
+    """Return whether ONNX Runtime should infer sizes of outputs that the file leaves open, because the configuration lacks them
+    or differs from the file. Triton takes the inferred shapes of outputs."""
     open_sizes = any(-1 in (output.shape or ())[1:] for output in signature.outputs)
     open_rows = any(-1 in (output.shape or ()) for output in signature.outputs)
     configured = config.output and all(output.dims for output in config.output)
@@ -302,8 +302,8 @@ def _inferred(
     """Return the signature, completed with the datatypes and shapes that ONNX Runtime infers.
 
     As in Triton, a tensor of unknown shape is [1] unless the configuration gives its dims. For these dims Triton accepts only
-    [1]; this server accepts -1 too. Outputs without a datatype of the protocol are left out. unknown: the shape of a tensor of
-    unknown shape.
+    [1], but this server accepts -1 too. Outputs without a datatype of the protocol are left out. unknown: the shape to use for
+    a tensor whose shape remains unknown.
     """
     session = check_loads(model, path)
     found = {node.name: node for node in (*session.get_inputs(), *session.get_outputs())}
@@ -327,7 +327,7 @@ def _inferred(
 
 
 def _with_inferred(output: TensorSignature, shape: Sequence[int | str | None]) -> TensorSignature:
-    """Return an output with the sizes that the file leaves open and that ONNX Runtime infers."""
+    """Return an output with sizes that ONNX Runtime infers in place of sizes that the file leaves open."""
     if output.shape is None or len(shape) != len(output.shape):
         return output
     sizes = zip(output.shape, shape, strict=True)
@@ -336,8 +336,8 @@ def _with_inferred(output: TensorSignature, shape: Sequence[int | str | None]) -
 
 
 def check_loads(model: OnnxModel, path: Path) -> ort.InferenceSession:
-    """Start a session without optimisation, on the CPU, or on a GPU if the CPU lacks an operator. INVALID_ARG if ONNX Runtime
-    refuses the model."""
+    """Start a session without optimisation, on the CPU, or on a GPU if the CPU lacks an operator. Raises INVALID_ARG if ONNX
+    Runtime refuses the model."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
@@ -354,7 +354,7 @@ def check_loads(model: OnnxModel, path: Path) -> ort.InferenceSession:
 def _session(
     model: OnnxModel, path: Path, options: ort.SessionOptions, providers: Sequence[Provider]
 ) -> ort.InferenceSession:
-    """Start a session of a file, or of the model changed in memory. INVALID_ARG if ONNX Runtime refuses the model."""
+    """Start a session of a file, or of the model changed in memory. Raises INVALID_ARG if ONNX Runtime refuses the model."""
     source: str | bytes = str(path)
     if model.adaptations.in_memory:
         source = adapt(path, model.adaptations, bool(model.opset))
@@ -388,12 +388,12 @@ def _host_array(value: ort.OrtValue) -> Tensor:
     if size == 0:
         return np.empty(value.shape(), _BF16)
     memory = (ctypes.c_char * size).from_address(value.data_ptr())
-    memory.owner = value  # keeps the tensor as long as there are views of it
+    memory.owner = value  # keeps the tensor while there are views of it
     return np.frombuffer(memory, _BF16).reshape(value.shape())
 
 
 def _decoded(array: Tensor, name: str) -> Tensor:
-    """Return BYTES elements as str, for ONNX Runtime; INVALID_ARG if an element is not UTF-8."""
+    """Return BYTES elements as str, for ONNX Runtime. Raises INVALID_ARG if an element is not UTF-8."""
     decoded = np.empty(array.shape, np.object_)
     try:
         decoded.reshape(-1)[:] = [e.decode() if isinstance(e, bytes) else str(e) for e in array.reshape(-1).tolist()]

@@ -25,7 +25,7 @@ _TOLERANCE = 1e-3
 
 def answers_rows_alike(model: OnnxModel, path: Path) -> bool:
     """Return whether the answers are the same, or False if that cannot be tested. `model` keeps the variable first dimension
-    that it gets for the test."""
+    that the test gives it."""
     if not all(_can_be_made(tensor.datatype, tensor.shape) for tensor in model.inputs):
         return False
     options = ort.RunOptions()

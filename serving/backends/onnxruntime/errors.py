@@ -9,7 +9,7 @@ from serving.core.errors import ServingError, internal, invalid, without_address
 from serving.core.varints import length_delimited, varint
 
 _STATUS = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
-# "/onnxruntime_src/onnxruntime/core/graph/model.cc:256 onnxruntime::Model::Model(const T&, ...) " before the message
+# Matches the origin before a message: "/onnxruntime_src/.../model.cc:256 onnxruntime::Model::Model(const T&, ...) "
 _ORIGIN = re.compile(r"/\S+:\d+ [^()]*\((?:[^()]|\([^()]*\))*\)(?: const)? ?")
 _LOAD = re.compile(r"Load model from .*? failed:")
 _ADVICE = re.compile(r"for the following indices|Please fix either the inputs/outputs or the model\.?")

@@ -1,6 +1,6 @@
 """Reads the description of a model in an ONNX file, without the weights.
 
-The file is mapped, and its protobuf fields are skipped by their lengths, so the time for a file of 2 GB depends only on its
+The file is mapped, and its protobuf fields are skipped by their lengths. So the time for a file of 2 GB depends only on its
 number of nodes. The field numbers are the ones of onnx.proto3 (ONNX IR specification).
 """
 
@@ -101,8 +101,8 @@ class OnnxModel:
     def signature(self) -> Signature:
         """Return the signature that clients see.
 
-        An output without a KServe datatype (such as a sequence of tensors) is left out. An input without a KServe datatype is
-        INVALID_ARG.
+        An output without a KServe datatype (such as a sequence of tensors) is left out. Raises INVALID_ARG for an input without
+        a KServe datatype.
         """
         for tensor in self.inputs:
             if tensor.name in self.unsupported:
@@ -125,7 +125,7 @@ class OnnxModel:
 
 
 def read_onnx(path: Path) -> OnnxModel:
-    """Parse an ONNX file. INVALID_ARG for any other file."""
+    """Parse an ONNX file. Raises INVALID_ARG for any other file."""
     size = path.stat().st_size
     if size == 0:
         raise invalid("the ONNX file is empty")
@@ -176,7 +176,7 @@ def _model(source: Source, size: int) -> OnnxModel:
 
 
 def _one_line(text_of_file: str) -> str:
-    """Return the producer in a file; "" if it has several lines, because some producers write a long text there."""
+    """Return the producer in a file, or "" for a text of several lines, which some producers write."""
     return text_of_file.strip()[:100] if len(text_of_file.strip().splitlines()) == 1 else ""
 
 
@@ -244,7 +244,7 @@ def _value_info(source: Source, start: int, end: int, model: OnnxModel) -> Tenso
 
 
 def _kind(source: Source, kind: int, start: int, end: int) -> str:
-    """Return the kind of type that a field of a TypeProto means; "" if there is none. Field 1 of a sequence is the type of its
+    """Return the type that a field of a TypeProto stands for; "" if there is none. Field 1 of a sequence is the type of its
     elements."""
     if kind != 4:
         return _KINDS.get(kind, "")
@@ -320,7 +320,7 @@ def check_external_data(model: OnnxModel, folder: Path) -> None:
 
 
 def _refuse_stand_in(path: Path) -> None:
-    """Refuse a download page or a pointer instead of weights, because ONNX Runtime would read its letters as numbers."""
+    """Refuse a download page or a pointer instead of weights, because ONNX Runtime would read its bytes as numbers."""
     with path.open("rb") as file:
         downloaded = stand_in(file.read(HEAD_BYTES))
     if downloaded is not None:
@@ -336,7 +336,7 @@ def missing_external_data(model: OnnxModel, folder: Path) -> list[str]:
 
 
 def _leads_nowhere_else(location: str) -> bool:
-    """Return whether a location is inside the model's folder. To ONNX Runtime, a leading '*' means a memory address."""
+    """Return whether a location is inside the model's folder. A leading '*' is a memory address to ONNX Runtime."""
     path = PurePosixPath(location)
     strange = "\\" in location or "\0" in location or location.startswith("*")
     return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and not strange

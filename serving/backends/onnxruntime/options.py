@@ -1,6 +1,7 @@
 """Makes ONNX Runtime's session options, run options and execution providers from config.pbtxt.
 
-Names and values are as in the README of Triton's onnxruntime_backend. A wrong value is INVALID_ARG, and the error names it.
+Names and values are as in the README of Triton's onnxruntime_backend. Raises INVALID_ARG, with the option's name, for a wrong
+value.
 """
 
 import functools
@@ -111,7 +112,7 @@ def check_options(spec: ModelSpec) -> None:
 def session_options(config: ModelConfig) -> ort.SessionOptions:
     parameters = Parameters.of(config)
     options = ort.SessionOptions()
-    options.log_severity_level = 4  # errors of this package have no paths, unlike these lines
+    options.log_severity_level = 4  # ONNX Runtime's own lines have paths; the errors of this package have none
     options.graph_optimization_level = _graph_level(config)
     intra = parameters.integer("intra_op_thread_count", 0, maximum=1024)
     options.intra_op_num_threads = intra or default_threads(config)
@@ -151,7 +152,7 @@ def run_options(config: ModelConfig) -> ort.RunOptions:
 
 
 def session_is_exclusive(config: ModelConfig, device: Device) -> bool:
-    """Return whether an instance needs its own session: TensorRT runs one batch at a time, a CUDA graph owns its buffers."""
+    """Return whether an instance needs its own session. TensorRT runs one batch at a time. A CUDA graph owns its buffers."""
     if device.kind != "gpu":
         return False
     accelerators = config.optimization.execution_accelerators.gpu_execution_accelerator
@@ -162,7 +163,7 @@ def session_is_exclusive(config: ModelConfig, device: Device) -> bool:
 
 
 def providers_for(spec: ModelSpec, device: Device) -> list[Provider]:
-    """Return the execution providers of a session in the order of preference; the first one must start."""
+    """Return the execution providers of a session, in order of preference. The first one must start."""
     cpu: Provider = ("CPUExecutionProvider", {})
     accelerators = spec.config.optimization.execution_accelerators
     if device.kind == "gpu":
@@ -201,7 +202,7 @@ def _cuda_options(spec: ModelSpec, device: Device) -> dict[str, str]:
 
 
 def _passed_on(accelerator: ModelOptimizationPolicy.ExecutionAccelerators.Accelerator) -> dict[str, str]:
-    """Return the parameters for the provider; INVALID_ARG for a parameter that names a file or memory."""
+    """Return the parameters for the provider. Raises INVALID_ARG for a parameter that names a file or memory."""
     for key in accelerator.parameters:
         if _NAMES_A_FILE.search(key) or _NAMES_MEMORY.search(key):
             raise invalid(
@@ -231,7 +232,7 @@ def _tensorrt_options(spec: ModelSpec, values: dict[str, str]) -> dict[str, str]
 
 
 def _inside_model(spec: ModelSpec, key: str, value: str) -> str:
-    """Return a path inside the model's own folder: a cached engine is code, and must not come from elsewhere."""
+    """Return a path inside the model's own folder. A cached engine is code, and must not come from elsewhere."""
     path = PurePosixPath(value)
     if path.is_absolute() or ".." in path.parts:
         raise invalid(f"tensorrt parameter '{key}' must be a path inside the model's folder")
@@ -242,7 +243,8 @@ def _inside_model(spec: ModelSpec, key: str, value: str) -> str:
 def why_no_cuda() -> str:
     """Return why ONNX Runtime cannot use CUDA on this machine; "" if it can.
 
-    A provider in the list of available ones may still fail. Only a session that has started with it proves that it works.
+    A provider may be in the list of available ones and still fail. Only a session that has started with it proves that it
+    works.
     """
     if "CUDAExecutionProvider" not in ort.get_available_providers():
         return "this onnxruntime package was built without CUDA"

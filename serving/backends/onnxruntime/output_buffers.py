@@ -14,7 +14,7 @@ from serving.core.batch import Batch
 from serving.core.datatypes import BY_CONFIG, Tensor
 from serving.core.output_target import OutputTarget
 
-MIN_BYTES = 4 << 20  # the least bytes of all outputs together; a binding takes 25 us, like a copy of 1.5 MB
+MIN_BYTES = 4 << 20  # the least size of all outputs together; a binding takes 25 us, like a copy of 1.5 MB
 
 OutputBuffers = dict[str, Tensor]
 """Memory for each output of a batch, as an array of the output's shape and dtype."""

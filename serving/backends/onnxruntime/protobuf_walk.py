@@ -1,4 +1,4 @@
-"""Walks the fields of a mapped protobuf by their lengths, and checks the bounds of bytes and the number of fields.
+"""Walks the fields of a mapped protobuf by their lengths, within the bounds of the file and a limit on the number of fields.
 
 ONNX files are read in this way, without classes for messages and without copying weights. Source: protobuf's encoding.
 """
@@ -25,7 +25,7 @@ class Source:
 
 
 Field = tuple[int, int, int, int]
-"""Field number, value of a varint, start and end of the bytes: for numbers both are where the next field begins."""
+"""Field number, value of a varint, start and end of the bytes. For numbers, start and end are where the next field begins."""
 
 
 def fields(source: Source, start: int, end: int) -> Iterator[Field]:

@@ -1,4 +1,4 @@
-"""The Python backend: Triton's TritonPythonModel, with each instance in a process of its own.
+"""The Python backend: Triton's TritonPythonModel, with each instance in a separate process.
 
 Source of the API: the README of triton-inference-server/python_backend. The child's part is in serving/child_program/.
 """
@@ -33,7 +33,8 @@ class PythonBackend(Backend):
 
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
-        """Run the model's `auto_complete_config` in a separate process. By default add one instance on the CPU."""
+        """Run the model's `auto_complete_config` in a separate process. Without instance groups, add one instance on the
+        CPU."""
         path = version_dir / config.default_model_filename
         if _completes_itself(path):
             completed = _run_complete_config(config, path)
@@ -81,7 +82,7 @@ class PythonBackend(Backend):
 def _completes_itself(model_file: Path) -> bool:
     """Return whether the model may have `auto_complete_config`. Most models have none, and a process that runs it takes 0.2 s
     and the time of the model's imports. A model has none if its class is in the model's file and inherits nothing, and no
-    source file contains that name."""
+    source file contains the method's name."""
     try:
         source = model_file.read_bytes()
         if any(b"auto_complete_config" in path.read_bytes() for path in model_file.parent.rglob("*.py")):

@@ -52,7 +52,7 @@ class Archive:
 
 
 def read_archive(path: Path) -> Archive:
-    """Return the kind of a file. INVALID_ARG if the file is no model for PyTorch."""
+    """Return the kind of a file. Raises INVALID_ARG if the file is no model for PyTorch."""
     with path.open("rb") as file:
         head = file.read(512)
     if not head:

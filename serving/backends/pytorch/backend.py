@@ -1,4 +1,4 @@
-"""The PyTorch backend: TorchScript files (.pt), and torch.export and AOTInductor archives (.pt2), told apart by content.
+"""The PyTorch backend: TorchScript files (.pt), and torch.export and AOTInductor archives (.pt2), recognised by content.
 
 As in Triton, each instance loads its own weights, unless ENABLE_WEIGHT_SHARING lets the instances of one device share them. On
 a GPU, each instance has its own CUDA stream. The parameters are the ones of Triton's pytorch_backend (README, "Parameters").
@@ -58,7 +58,7 @@ _NOT_OF_TORCHSCRIPT = frozenset((mc.TYPE_UINT16, mc.TYPE_UINT32, mc.TYPE_UINT64)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The parameters of one model. threads: for each instance on the CPU. interop_threads: 0 means torch's own number."""
+    """The parameters of one model. threads: the number for each instance on the CPU. interop_threads: 0 for torch's default."""
 
     inference_mode: bool
     optimized_execution: bool
@@ -189,7 +189,7 @@ def _is_complete(config: ModelConfig) -> bool:
 
 
 def _set_process_wide(spec: ModelSpec, settings: Settings) -> None:
-    """Apply the settings that torch has only once in a process. The last model that sets one of them decides."""
+    """Apply the settings that torch keeps once for a process. The last model that sets one of them decides."""
     parameters = Parameters.of(spec.config)
     switches = {
         "ENABLE_JIT_EXECUTOR": torch._C._jit_set_profiling_executor,
@@ -204,7 +204,7 @@ def _set_process_wide(spec: ModelSpec, settings: Settings) -> None:
     if settings.interop_threads:
         try:
             torch.set_num_interop_threads(settings.interop_threads)
-        except RuntimeError:  # torch allows this only once, and before the first parallel work
+        except RuntimeError:  # torch allows this only once, before the first parallel work
             log.warning("model '%s': torch's inter-op threads are set already and stay as they are", spec.name)
 
 
@@ -227,14 +227,14 @@ class PytorchInstance(ArrayInstance):
         states = {state.output_name: state.data_type for state in config.sequence_batching.state}
         types = {**states, **{entry.name: entry.data_type for entry in config.output}}
         self._dtypes = {name: BY_CONFIG[data_type].dtype for name, data_type in types.items()}
-        # A List[str] has one dimension: the batch, or else the first one in dims.
+        # A List[str] has one dimension: the batch, or else the first dimension in dims.
         inner = 0 if config.max_batch_size else 1
         self._string_dims = {entry.name: [1] * (len(entry.dims) - inner) for entry in config.output}
         self._shapes_vary = any(-1 in entry.dims for entry in config.input)
         self._stay_on_device = False
         self.any_thread = device.kind == "cpu"
         if device.kind == "cpu":
-            # OpenMP has a number of threads for each calling thread, so this call sets the number of this one.
+            # OpenMP keeps a number of threads for each calling thread, so this call applies to this thread only.
             torch.set_num_threads(settings.threads)
 
     def enter_loop(self) -> None:

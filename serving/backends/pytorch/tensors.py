@@ -43,7 +43,7 @@ class _Writable:
 
 
 def to_torch(array: Tensor, copy: bool = False) -> torch.Tensor:
-    """Return a tensor on the host. copy: copy the array, because the model writes to this input, and others may read it."""
+    """Return a tensor on the host. copy: copy the array, because the model writes to this input and others may read it."""
     if array.dtype == _BF16:
         return to_torch(array.view(np.int16), copy).view(torch.bfloat16)
     if copy or (not array.flags.writeable and array.nbytes < _COPY_BELOW):
@@ -56,7 +56,7 @@ def to_torch(array: Tensor, copy: bool = False) -> torch.Tensor:
 
 
 def to_numpy(tensor: torch.Tensor, name: str) -> Tensor:
-    """Return a view of a tensor's memory on the host."""
+    """Return an array over a tensor's memory, or over a copy on the host."""
     _check_carried(tensor, name)
     tensor = tensor.detach().cpu()
     bf16 = tensor.dtype is torch.bfloat16

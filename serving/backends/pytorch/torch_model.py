@@ -48,7 +48,7 @@ class TorchModel:
 
 
 def load_model(path: Path, device: Device) -> TorchModel:
-    """Load a model of any kind onto a device. INVALID_ARG if the model does not load."""
+    """Load a model of any kind onto a device. Raises INVALID_ARG if the model does not load."""
     archive = read_archive(path)
     loader = {
         Kind.TORCHSCRIPT: _load_torchscript,
@@ -90,7 +90,7 @@ def _load_torchscript(path: Path, archive: Archive, device: torch.device) -> Tor
 
 
 def _carries_tensor(argument: torch._C.Argument) -> bool:
-    """Return whether an argument of forward is an input. INVALID_ARG if the type is wrong and there is no default."""
+    """Return whether an argument of forward is an input. Raises INVALID_ARG if its type is wrong and it has no default."""
     kind = str(argument.type)
     if kind in ("Tensor", "Optional[Tensor]", "List[str]") or kind.startswith("Dict[str, Tensor"):
         return True
@@ -130,7 +130,7 @@ def _export_program(path: Path) -> torch.export.ExportedProgram:
 
 
 def forget_exported_programs() -> None:
-    """Empty torch's caches, which keep data of each loaded program: source lines for tracebacks, shape propagation."""
+    """Empty torch's caches, which keep data of each loaded program: source lines for tracebacks, and shape propagation."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx import graph_module
 
@@ -183,7 +183,7 @@ def _leaves(name: str, spec: Json) -> list[str]:
 
 # -- errors ------------------------------------------------------------------------------------------------------------
 def sentence(error: Exception) -> str:
-    """Return the line of an error that has the message. TorchScript puts a traceback before that line, C++ after it."""
+    """Return the line of an error that has the message. TorchScript puts a traceback before this line, C++ after it."""
     text = str(error).strip() or type(error).__name__
     raised = _RAISED.findall(text)
     first = _PATH.sub("", raised[-1] if raised else text.splitlines()[0])

@@ -1,9 +1,8 @@
 """Infers the signature of a TorchScript module, because its file says little about it.
 
-A traced module may keep its example inputs. The signature comes from the shapes and types of the example inputs, and from the
-outputs of a run on torch's `meta` device. The meta device has shapes without data, so the run computes nothing and reads no
-weights. Runs with two other batch sizes show whether the first dimension is free. A scripted module has only the names of its
-arguments.
+A traced module may keep its example inputs. Their shapes and types, and the outputs of a run on torch's `meta` device, give
+the signature. The meta device has shapes without data, so the run computes nothing and reads no weights. Runs with two other
+batch sizes show whether the first dimension is free. A scripted module has only the names of its arguments.
 """
 
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from serving.backends.pytorch.tensors import DATATYPES
 from serving.backends.pytorch.torch_model import open_torchscript
 
 _META = torch.device("meta")
-_PROBES = (2, 3)  # batch sizes other than 1, because 1 could be broadcast and proves nothing
+_PROBES = (2, 3)  # batch sizes other than 1, which could be broadcast and would prove nothing
 
 Example = tuple[tuple[int, ...], torch.dtype]
 

@@ -85,7 +85,7 @@ class TensorflowInstance(ArrayInstance):
 
 
 class TensorSpec(Protocol):
-    """The used part of tf.TensorSpec."""
+    """The part of tf.TensorSpec that this module uses."""
 
     @property
     def shape(self) -> "TensorShape": ...
@@ -95,7 +95,7 @@ class TensorSpec(Protocol):
 
 
 class TensorShape(Protocol):
-    """tf.TensorShape: the rank is None if it is unknown, and so is each size."""
+    """tf.TensorShape. An unknown rank or size is None."""
 
     @property
     def rank(self) -> int | None: ...

@@ -1,4 +1,4 @@
-"""Types for the used part of TensorRT's Python API, because the package has no types, and most machines lack the package.
+"""Types for the part of TensorRT's Python API that is used: the package has no types, and most machines lack the package.
 
 Source: the Python API of TensorRT 10, ICudaEngine and IExecutionContext.
 """

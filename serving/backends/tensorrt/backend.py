@@ -1,6 +1,6 @@
 """The TensorRT backend: instances on one device share one engine, and each has its own contexts and CUDA stream.
 
-Device memory comes from torch's caching allocator. The parameters are the ones of Triton's tensorrt_backend (README). As in
+torch's caching allocator provides the device memory. The parameters are the ones of Triton's tensorrt_backend (README). As in
 Triton, `instance_group { profile: [...] }` selects optimisation profiles.
 """
 
@@ -41,7 +41,7 @@ class TensorrtBackend(Backend):
 
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
-        """Complete the configuration from the plan. Only a machine with a GPU can read plans; without a GPU, a configuration
+        """Complete the configuration from the plan. Only a machine with a GPU can read plans. Without a GPU, a configuration
         that is already complete is not checked."""
         path = _plan(version_dir / config.default_model_filename)
         complete = (
@@ -96,7 +96,7 @@ def _plan(path: Path) -> Path:
 
 
 def _profiles(config: ModelConfig, instance: str, engine: Engine) -> list[int]:
-    """Return the optimisation profiles that the instance's group names; profile 0 if it names none."""
+    """Return the optimisation profiles that the instance's group names, or profile 0 if it names none."""
     count = engine.cuda_engine.num_optimization_profiles
     for number, group in enumerate(config.instance_group):
         if instance.rpartition("_")[0] == (group.name or f"{config.name}_{number}") and group.profile:
@@ -110,7 +110,7 @@ def _profiles(config: ModelConfig, instance: str, engine: Engine) -> list[int]:
 
 
 class TensorrtInstance(ArrayInstance):
-    """Runs an engine: the copies to the device, the execution and the copies to the host are queued on one stream."""
+    """Runs an engine. The copies to the device, the execution and the copies to the host are queued on one stream."""
 
     def __init__(self, spec: ModelSpec, device: Device, engine: Engine, profiles: Sequence[int], strategy: str) -> None:
         import torch
@@ -158,7 +158,7 @@ class TensorrtInstance(ArrayInstance):
             if not self._stay_on_device:
                 found = {name: tensor.to("cpu", non_blocking=False) for name, tensor in found.items()}
             self._stream.synchronize()
-            del held  # not earlier, because the device may have read the inputs until now
+            del held  # the device may have read the inputs until now
         if self._stay_on_device:
             return {name: DeviceTensor.of(tensor) for name, tensor in found.items()}
         return {name: _to_numpy(tensor, name) for name, tensor in found.items()}
@@ -198,7 +198,7 @@ class TensorrtInstance(ArrayInstance):
 class _Outputs:
     """Device memory for an instance's outputs. torch allocates the memory before a run, or when TensorRT asks for memory.
 
-    One allocator is used as long as the instance lives, because a context never releases its allocator.
+    One allocator is used for the whole life of the instance, because a context never releases its allocator.
     """
 
     def __init__(self, engine: Engine, device: "torch.device", dtypes: "dict[str, torch.dtype]") -> None:

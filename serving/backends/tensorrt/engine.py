@@ -1,4 +1,4 @@
-"""Uses TensorRT engines through the Python API of TensorRT 10 and 11: named tensors, optimisation profiles, missing parts.
+"""Uses TensorRT engines through the Python API of TensorRT 10 and 11.
 
 Source: TensorRT developer guide, "Working with Dynamic Shapes", and the Python API of IRuntime, ICudaEngine and
 IExecutionContext. `tensorrt` is imported only in this module, and only if a model needs it.
@@ -57,7 +57,7 @@ def _torch_has_cuda() -> bool:
 
 
 def require_tensorrt(model: str) -> ModuleType:
-    """Return the `tensorrt` module; UNAVAILABLE with all missing parts if it cannot be used."""
+    """Return the `tensorrt` module. Raises UNAVAILABLE, with all missing parts, if it cannot be used."""
     missing = why_missing()
     if missing:
         raise unavailable(f"model '{model}' needs TensorRT, but {missing}")
@@ -71,8 +71,7 @@ class Engine:
         self._trt = require_tensorrt(model)
         self._logger = _logger(self._trt)
         self._runtime = self._trt.Runtime(self._logger)
-        # A version-compatible plan contains its own runtime. This runtime is code, and runs only if the configuration allows
-        # it.
+        # A version-compatible plan contains its own runtime, which is code and runs only if the configuration allows it.
         self._runtime.engine_host_code_allowed = version_compatible
         cuda_engine: CudaEngine | None = self._runtime.deserialize_cuda_engine(path.read_bytes())
         if cuda_engine is None:
@@ -143,7 +142,7 @@ def _max_batch(engine: CudaEngine, inputs: Sequence[str], profile: int) -> int:
 
 
 def choose_profile(engine: CudaEngine, shapes: Mapping[str, Shape], profiles: Sequence[int]) -> int:
-    """Return the profile with the nearest optimum that allows these input shapes. INVALID_ARG if there is no such profile."""
+    """Return the profile with the nearest optimum that allows these input shapes. Raises INVALID_ARG if there is none."""
     allowed = [profile for profile in profiles if all(_fits(engine, n, s, profile) for n, s in shapes.items())]
     if not allowed:
         raise invalid(_outside(engine, shapes, profiles))
