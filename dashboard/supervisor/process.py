@@ -68,7 +68,7 @@ class Ending:
 
     @property
     def last_words(self) -> str:
-        """The last line of a process that failed, which is mostly the reason; "" if there is none."""
+        """The last line of a process that failed, which is usually the reason; "" if there is none."""
         if self.code < 0:
             return crash_trace.last_words(self.output)
         lines = [line for line in self.output.splitlines() if line.strip()]
@@ -112,7 +112,7 @@ class Child:
         return self._process.pid
 
     def _copy_output(self) -> bool:
-        """Copy output into the log; return False if there is no more, now or ever."""
+        """Copy output into the log. Return False if there is no output at present, or if the output has ended."""
         try:
             data = os.read(self._output, 64 << 10)
         except BlockingIOError:

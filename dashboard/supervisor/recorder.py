@@ -25,7 +25,7 @@ _STATES = {
     "stopped": ServerStatus.STOPPED,
 }
 
-# The recorded events of the other processes; their starts and stops with the server are not recorded.
+# The recorded events of the other processes. Their normal starts and stops are not recorded.
 _TROUBLE = ("crashed", "restarted")
 
 Change = tuple[Status, str, str]
@@ -52,7 +52,7 @@ class Recorder:
             await sync_to_async(self._write)(self._changes.get_nowait())
 
     def _write(self, change: Change) -> None:
-        """Write one change. If the database does not answer, the change is only logged, and the process goes on."""
+        """Write one change. If the database does not answer, the change is only logged."""
         status, kind, sentence = change
         close_old_connections()
         try:

@@ -1,4 +1,4 @@
-"""Starts the processes, restarts those that end, and stops all of them in good order."""
+"""Starts the processes, restarts those that end, and stops all of them in order."""
 
 import asyncio
 import signal
@@ -20,7 +20,7 @@ PROBE_INTERVAL_S = 0.1
 WATCH_INTERVAL_S = 5.0
 # A starting process may be silent for this many times hung_after_s.
 START_FACTOR = 5.0
-# The longest time of one probe. A longer time was a pause of this process, such as a job that was stopped in a terminal.
+# The longest time of one probe that counts. A longer time means that this process was paused, for example in a terminal.
 ANSWER_S = 20.0
 # A terminal, `make` and others may each forward the same Ctrl-C.
 SAME_SIGNAL_S = 1.0
@@ -90,7 +90,7 @@ class Supervised:
             self.status.pid = None
 
     async def _watch_answers(self) -> None:
-        """Note when the process first answers, then watch that it goes on answering."""
+        """Record the first answer of the process, then check that it continues to answer."""
         began = asyncio.get_running_loop().time()
         if not await self._wait_for_silence(PROBE_INTERVAL_S, START_FACTOR * self.spec.hung_after_s, until_answer=True):
             return
@@ -152,7 +152,7 @@ class Supervised:
         self._report(replace(self.status), kind, sentence)
 
     async def restart(self, reason: str) -> None:
-        """End the present run in good order. The task `run` then starts the next one."""
+        """Stop the present run with the signals of its spec. The task `run` then starts the next one."""
         self._backoff.forget()
         self._wake.set()
         if self._child is not None and self.status.pid is not None:
@@ -175,7 +175,7 @@ class Supervised:
 
 
 class RunOnce:
-    """One process that runs once, unlike those that are kept running. Its failure is reported once and stops nothing."""
+    """A process that is not restarted. Its failure is reported, and stops no other process."""
 
     def __init__(self, spec: ProcessSpec, report: Report, guard: "GuardPipe") -> None:
         self._spec = spec
@@ -210,7 +210,7 @@ class RunOnce:
 
 
 class GuardPipe:
-    """The guardian process, and its pipe, which closes when `up` is gone. A guardian that ends or hangs is replaced."""
+    """The guardian process, and its pipe, which closes when `up` ends. A guardian that ends or hangs is replaced."""
 
     def __init__(self, deadline_s: float, hung_after_s: float, report: Report) -> None:
         self._deadline_s = deadline_s

@@ -175,7 +175,7 @@ def code_spans(text: str) -> SafeString:
 
 @register.filter
 def message_kind(level: str) -> str:
-    """Return the state whose look a Django message of this level gets."""
+    """Return the state whose style a Django message of this level has."""
     return {"error": "failed", "warning": "degraded", "info": "info"}.get(level, "ready")
 
 

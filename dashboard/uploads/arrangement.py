@@ -1,7 +1,7 @@
 """Arranges the files of an upload as a version folder: unpacks archives, strips wrapping folders, renames the model file.
 
 An upload may be one model file, the files of a version, a model's folder with config.pbtxt and one version folder, a zip of any
-of these, or the config.pbtxt of an ensemble. A backend's archive stays packed, in whatever format.
+of these, or the config.pbtxt of an ensemble. A backend's archive stays packed.
 """
 
 import os
@@ -91,7 +91,7 @@ def _unwrapped(folder: Path) -> Path:
 
 
 def _version_folder(root: Path) -> Path | None:
-    """Return the one version folder, or None if there is none, or in an unpacked archive, whose folders are its own."""
+    """Return the only version folder, or None if there is none. The folders of an unpacked archive are not versions."""
     if any((root / name).is_file() for name in _MANIFESTS):
         return None
     versions = [entry for entry in root.iterdir() if entry.is_dir() and parse_version(entry.name) is not None]

@@ -1,6 +1,6 @@
-"""Runs `python -m serving.inspect` in a process of its own, with limits on memory, time and what it may write.
+"""Runs `python -m serving.inspect` in a separate process, with limits on its memory, time and written files.
 
-This module imports no model and no framework: a file that crashes its reader, or loops, ends only that process.
+This module imports no model and no framework: a file that crashes its reader, or makes it loop, ends only that process.
 """
 
 import contextlib

@@ -7,7 +7,7 @@
                       the version renamed into place; version, release, audit entry        (transaction: states.finish)
 
 A job whose worker died is queued again and continues: a version that is in place is recorded, otherwise it is staged again.
-`publications_recover` looks after uploads whose job has ended.
+`publications_recover` finishes or takes back publications whose job has ended.
 """
 
 import contextlib
@@ -70,11 +70,11 @@ def upload_publish(
     """Publish one new version, with a release and an audit entry. The server may be down, because `watch` loads it later.
 
     document: the configuration to publish, by default the present one of the model, or the proposed one of a new model.
-    base_release: the model's release that the document was made from, by default the newest one at the inspection.
-    Raises Outdated if the model's text has changed since that release. make_live: serve only this version. load: ask the
-    servers for the model. With neither, the served versions do not change. within: a job that publishes as a part of its own
-    work; it calls `publication_run` after this returns. A small upload is published before this returns (see the job's state),
-    a large one by a worker.
+    base_release: the model's release that the document was made from, by default the newest one at the inspection. make_live:
+    serve only this version. load: load the model. With neither, the served versions do not change. within: a job that publishes
+    as a part of its own work; it calls `publication_run` after this returns. Otherwise a small upload is published before this
+    returns (see the job's state), and a large one by a worker.
+    Raises Outdated if the model's text has changed since `base_release`.
     """
     upload_require_own(upload=upload, actor=actor)
     _refuse_unfit(upload)
@@ -114,7 +114,7 @@ class _Stand(NamedTuple):
 
 
 class _Decided(NamedTuple):
-    """A publication with its configuration, and the facts of the model from which that was decided."""
+    """A publication with its configuration, and the facts of the model that decided the configuration."""
 
     publication: Publication
     document: Document
@@ -395,7 +395,7 @@ def _finish_placed(upload: Upload, publication: Publication, manifest: Manifest,
 
 
 def _document_now(upload: Upload, model: Model, publication: Publication, folder: Path) -> Document:
-    """Return the decided configuration; after a newer release, one that keeps that release's changes."""
+    """Return the decided configuration. If there is a newer release, decide again, to keep that release's changes."""
     newest = newest_release(model)
     if stamp_of(publication.text or "") == number_of(newest) + 1:
         return publication.document

@@ -1,5 +1,7 @@
-"""Decides the configuration with which an upload is published, and the rights that this needs: for the review page, when
-publishing is requested, and again when the files are ready, because the model may have changed meanwhile.
+"""Decides the configuration with which an upload is published, and the rights that this needs.
+
+It decides for the review page, when publishing is requested, and again when the files are ready, because the model may have
+changed meanwhile.
 """
 
 from dataclasses import dataclass, field
@@ -37,7 +39,10 @@ class Review:
 
 
 def upload_review(*, upload: Upload, document: Document | None = None, base_release: int | None = None) -> Review:
-    """Review an inspected upload. document: typed, from base_release; by default the last one requested, else the proposed."""
+    """Review an inspected upload.
+
+    document: the text that a person made from `base_release`; by default the text of the last request, else the proposed one.
+    """
     model = Model.objects.filter(name=upload.model_name).first()
     current = newest_release(model) if model else None
     now = number_of(current)

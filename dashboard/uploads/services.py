@@ -1,7 +1,7 @@
-"""Receives the files of uploads: resumable, hashed, bounded, under names of our own.
+"""Receives the files of uploads in chunks that can be resumed, with limits and checksums.
 
-The bytes are stored in data/staging/<upload>/files/<number>: a name from a client is never used as a path. states.py draws the
-states of the files and of the upload's row.
+The bytes are stored in data/staging/<upload>/files/<number>: a name from a client is never used as a path. states.py describes
+the states of the files and of the upload's row.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ from repository.files.staging import remove_leftovers
 
 
 class Announced(NamedTuple):
-    """The size of announced uploads, or a bound on it."""
+    """The numbers of announced uploads, of their file names, and of the characters of these names; or limits on them."""
 
     uploads: int
     names: int

@@ -27,8 +27,8 @@
            v
        PUBLISHED
 
-The contents of each state, and the effect of a SIGKILL of the process that works on it. `folder` is data/staging/<id>/; every
-row of an upload and its UploadFiles stays for good.
+The contents of each state, and the effect of a SIGKILL of the process that works on it. `folder` is data/staging/<id>/. The row
+of an upload is never deleted. Only cancelled and expired uploads lose their UploadFiles.
 
     state       on disk                                other rows                after a SIGKILL
     RECEIVING   folder/files/<number>: `received`      -                         the client asks for the offset and continues;
@@ -119,7 +119,7 @@ def accept(upload: Upload, *, contents: Contents, proposal: Proposal) -> None:
 
 
 def reject(upload: Upload, *, reason: str, proposal: Proposal | None = None) -> None:
-    """Record that the files cannot be published, with the reason. proposal: the findings, if the inspection got that far."""
+    """Record that the files cannot be published, with the reason. proposal: the findings, if the inspection has any."""
     _move(upload, "reject", error=reason, proposal=proposal or {})
 
 
@@ -129,7 +129,7 @@ def publish(upload: Upload, *, publication: Publication, job: Job) -> None:
 
 
 def decide(upload: Upload, *, publication: Publication) -> None:
-    """Store the decided text of config.pbtxt, before the version is placed: after a crash the publication is finished."""
+    """Store the decided text of config.pbtxt before the version is placed, to finish the publication after a crash."""
     _move(upload, "decide", publication=publication.to_json())
 
 
@@ -154,7 +154,7 @@ def expire(upload: Upload, *, now: datetime) -> None:
 
 
 def refuse_unless(upload: Upload, event: str) -> None:
-    """Raise WrongState, before long work, if the state that was read does not allow `event`; the transition checks again."""
+    """Raise WrongState if the state that was read does not allow `event`. It saves long work; the transition checks again."""
     transition = TRANSITIONS[event]
     if upload.state not in transition.before:
         raise _wrong(transition, upload.state)

@@ -29,7 +29,7 @@ from dashboard.shared.exceptions import Invalid
 from repository.config.lines import unified
 
 FIGURES_OF = timedelta(hours=24)
-CHOICES = 50  # how many versions, and how many releases, a page offers: the newest
+CHOICES = 50  # the most versions, and the most releases, that a page offers: the newest
 _LOOKED_BACK = 200  # the most spans and checks that are searched for the ones of a version
 _KEY = re.compile(r"([vr])([1-9][0-9]{0,17})")
 # Spans closer than this are one stretch: a release took over from another that served the same version.
@@ -88,7 +88,7 @@ class GoldenPair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The comparison. changes: for clients if b answered in place of a, as sentences without a full stop. diff: unified."""
+    """The comparison. changes: the effects on clients if b answered in place of a, as sentences without a full stop."""
 
     a: Side
     b: Side

@@ -1,7 +1,7 @@
 """Moves versions into the archive and back, by a job, because a move between two disks takes minutes.
 
-While its files are being moved, a version's row is `moving`, so that nobody makes the version live or moves it again. A job
-that is interrupted leaves the files complete where they were, and the row says where that is; see `catalog.version_states`.
+While its files are being moved, a version's row is `moving`, so that nobody makes the version live or moves it again. An
+interrupted job leaves the files complete in one place, and the state of the row names the place (`catalog.version_states`).
 """
 
 import contextlib
@@ -35,8 +35,10 @@ from repository.files.storage import Manifest
 
 @repository_errors()
 def version_archive(*, version: Version, actor: Actor) -> Job:
-    """Archive a version: its files move from the repository to the archive folder. Raises Conflict if something needs the
-    version (releases.selectors.protected_versions)."""
+    """Archive a version: its files move from the repository to the archive folder.
+
+    Raises Conflict if something needs the version (releases.selectors.protected_versions).
+    """
     require(actor, Right.OPERATE)
     repository = managed_repository()
     at_once = storage.same_disk(repository.root, repository.archive) or _small(version)
@@ -153,7 +155,7 @@ def _on_its_way(version: Version) -> Iterator[ModelRepository]:
 
 
 def _set_state_by_files(version: Version) -> None:
-    """Set the state of a version whose move was interrupted by the place of its files; if the move has ended, do nothing."""
+    """After an interrupted move, set the version's state by the place of its files. If the move has ended, do nothing."""
     there = managed_repository().has_version(version.model.name, version.number)
     with contextlib.suppress(WrongState), transaction.atomic():
         model = Model.locked(version.model_id)

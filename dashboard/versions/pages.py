@@ -145,7 +145,7 @@ def _settings(request: HttpRequest, name: str, number: int, error: DashboardErro
 
 @get_and_post("models/<str:name>/versions/<int:number>/live", Right.OPERATE)
 def version_make_live(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """Preview making a version live, with its choices of configuration; or make it live."""
+    """Preview making a version live, with a choice of configurations (GET), or make it live (POST)."""
     head = model_context(name, "versions")
     version = select.version_get(head["model"], number)
     found = promotion(version)

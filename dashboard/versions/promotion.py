@@ -1,4 +1,4 @@
-"""Previews making a version live: the changes for clients, and the configuration that fits it."""
+"""Previews making a version live: the effects on clients, and the configuration that fits it."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -34,9 +34,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """The changes of making a version live.
+    """The effects of making a version live.
 
-    answers: whether the version already answers requests that name no version. clients: the changes for clients, or None if the
+    answers: whether the version already answers requests that name no version. clients: the effects on clients, or None if the
     version already answers, or none does. present: the choice with the present configuration. fitting: the choice with the
     configuration that the version served with last, else the one proposed for its file, or None if that is the present one.
     examples: the examples that would not fit any more, with the reasons. callers: the ensembles that call the model, with their
@@ -75,7 +75,7 @@ class Promotion:
 
 @repository_errors()
 def promotion(version: Version) -> Promotion:
-    """Return the changes of making a published version live."""
+    """Return the effects of making a published version live."""
     model = version.model
     now, proposed = current_document(model), fitting_document(version)
     present = _choice(version, now, now)

@@ -84,7 +84,7 @@ def _shown_steps(life: ReleaseLife | None) -> list[Step]:
 
 @get("models/<str:name>/releases/<int:number>/", Right.VIEW)
 def release(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """One release: its facts, its checks, its changes, and a preview of going back to it."""
+    """Show one release: its facts, its checks, its changes, and a preview of going back to it."""
     head = model_context(name, "releases")
     model = head["model"]
     found = release_get(model, number)

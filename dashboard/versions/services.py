@@ -26,8 +26,8 @@ def release_promote(*, version: Version, actor: Actor, document: Document | None
     """Make a release in which this version answers, with the present configuration or another. Only this version and versions
     with an alias are served.
 
-    document: the configuration, such as that of `fitting_document`; its version policy is replaced, and aliases stay as they
-    are. load: whether the model is loaded, too.
+    document: the configuration, such as the result of `fitting_document`. Its version policy is replaced, and the model's
+    present aliases are kept. load: whether the model is loaded, too.
     Raises Conflict if the version is not published, or the file was changed by hand. Raises Invalid if a server would refuse
     the text with the version's file. Raises Forbidden if the actor lacks a right that the text needs.
     """
@@ -59,7 +59,7 @@ def release_promote(*, version: Version, actor: Actor, document: Document | None
 
 
 def _refuse_misfit(version: Version, document: Document, *, chosen: bool) -> None:
-    """Raise Invalid if a server would refuse the document with the version's file. chosen: whether the caller gave it."""
+    """Raise Invalid if a server would refuse the document with the version's file. chosen: whether the caller chose it."""
     try:
         document_check(model=version.model, document=document)
     except Invalid as error:

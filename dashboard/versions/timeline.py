@@ -1,7 +1,7 @@
 """The timeline of a model as a picture: a row for each version, a bar for each span in which a release served it.
 
-A bar is as high as the version's share of the requests that name no version. The releases of one rollout are one bar with its
-steps inside, and a sentence that lists them.
+The height of a bar is the version's share of the requests that name no version. The releases of one rollout are one bar with
+its steps inside, and a sentence that lists them.
 """
 
 from collections import defaultdict
@@ -141,7 +141,7 @@ class Timeline:
 def timeline(model: Model, wanted: str = "", now: datetime | None = None) -> tuple[Timeline, str]:
     """Return the timeline of a model on the bundled server in a range of time, and the name of that range.
 
-    wanted: a name in RANGES; any other text means the shortest range that holds the changes of the last month.
+    wanted: a name in RANGES; any other text means the shortest range that contains the changes of the last month.
     """
     until = now or timezone.now()
     name = wanted if wanted in RANGES else _fitting(model, until)

@@ -1,9 +1,9 @@
-"""The parts of `manage.py watch`, the one process that acts without being asked. The room imports every room except
-`supervisor`; only the command calls it.
+"""The parts of `manage.py watch`, the process that acts without a request. The room imports every room except `supervisor`;
+only the command calls it.
 
 plan              compares desired with actual state, and plans loads and unloads (no I/O)
 missing_versions  versions that should be served and whose folders somebody moved
-reconciler        carries the plan out on one server, again and again
+reconciler        executes the plan on one server, repeatedly
 rollout_watch     takes the steps of rollouts by the server's reports
 collector         stores the live feed of one server as history
 periodic          expiry, lost jobs, pruning, repairs

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class Collector:
-    """Stores the feed of a reader without end. The reconciler has the same reader, which knows the server's process."""
+    """Stores the live feed until cancelled. It shares the reader with the reconciler."""
 
     def __init__(self, client: AsyncServerClient, reader: FeedReader) -> None:
         self._client = client

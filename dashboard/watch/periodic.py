@@ -62,7 +62,7 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
 
 
 def _work(task: PeriodicTask) -> object:
-    """Run a task in a thread of its own, because hashing a large file must not hold up the reconcilers' thread."""
+    """Run a task on a separate thread, because hashing a large file must not block the reconcilers' thread."""
     try:
         return task.work()
     finally:
@@ -70,7 +70,7 @@ def _work(task: PeriodicTask) -> object:
 
 
 async def run_periodically(task: PeriodicTask) -> None:
-    """Run a task without end. A failure is logged, and the next run is not affected; a repeated message is logged once."""
+    """Run a task until cancelled. A failure is logged and does not affect the next run. Repeated messages are logged once."""
     said: object = None
     while True:
         try:

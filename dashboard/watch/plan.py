@@ -24,7 +24,7 @@ class DesiredModel:
 
 @dataclass(slots=True)
 class Attempts:
-    """The failed loads and unloads of one model. A new generation resets them, because it means that a person did something.
+    """The failed loads and unloads of one model. A new generation resets them, because it means that a person made a change.
 
     A later failure of a call for an older generation does not count, because the new generation has not been tried yet.
     """
@@ -59,7 +59,7 @@ class Attempts:
         self.error = error
 
     def crashed(self, now: float) -> None:
-        """Count that the server ended while it loaded this model, of any generation: the next load may end it, too."""
+        """Count a load of this model, of any generation, that ended the server: the next load may end it, too."""
         hold = self.crashes >= len(CRASH_RETRY_S)
         self.next_at = float("inf") if hold else now + CRASH_RETRY_S[self.crashes]
         self.crashes += 1

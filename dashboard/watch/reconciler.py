@@ -79,7 +79,7 @@ class Reconciler:
         self._attempts: dict[str, Attempts] = defaultdict(Attempts)
         self._calls: dict[str, asyncio.Task[None]] = {}
         self._begun: dict[str, _Begun] = {}  # of each load
-        # Models whose load should end for the next one, with the time of the last request to end it.
+        # Models whose load should be cancelled in favour of the next one, with the time of the last request to cancel it.
         self._broken_off: dict[str, float] = {}
         self._slots = asyncio.Semaphore(CONCURRENT_LOADS)
         self._statuses: list[VersionStatus] | None = None
@@ -225,7 +225,7 @@ class Reconciler:
         self._looked_at = timezone.now()
 
     async def _returned(self, names: list[str], states: dict[str, set[str]]) -> None:
-        """Record an event: the models of a server that was down are loaded again, or some of them are not."""
+        """Record an event for a server that was down: all its models are loaded again, or some of them are not."""
         self._returning = False
         missing = [name for name in names if ModelStatus.READY not in states[name]]
         if not names:
@@ -272,12 +272,12 @@ class Reconciler:
             if not one.loaded or await sync_to_async(needs_another_load)(model_id=one.id, loading=begun.release):
                 self._broken_off[one.name] = now
                 logger.warning("model %s: breaking off the load of what is not wanted any more", one.name)
-                with suppress(DashboardError):  # a server of another make cannot do this
+                with suppress(DashboardError):  # other servers cannot do this
                     await self._client.break_off_load(one.name)
 
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
-        """Hold one of the slots for loads; a load that takes long gives its slot back before it ends."""
+        """Hold one of the slots for loads; a long load frees its slot before it ends."""
         given_back = False
 
         def give_back() -> None:
@@ -345,7 +345,7 @@ class Reconciler:
             )
         else:
             await sync_to_async(folder_renew)(model_id=one.id, server=self.server)
-        # a server of another make has no live feed, nor golden requests
+        # Other servers have no live feed and know no golden requests.
         ours = self.server.bundled or bool(self._feed.instance)
         golden = await sync_to_async(_golden)(one.id) if ours and (reload or not plan.passed) else ""
         await self._bring(one, plan.wanted, plan.override, golden)
@@ -382,7 +382,7 @@ class Reconciler:
             again = self._attempts[one.name].failures > 0
             before = await sync_to_async(life.began)(**facts, again=again)
         except Error as error:
-            if override:  # without the record nobody would know that the override must go
+            if override:  # without the record, the override would never be removed
                 raise
             logger.error("model %s: loading it although that cannot be recorded (%s)", one.name, error)
         began = time.monotonic()

@@ -19,12 +19,14 @@ from dashboard.shared.exceptions import DashboardError
 logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-QUIET_LOOKED_AT = 30  # the most rollouts without news that are looked at in each round; hundreds take turns
+QUIET_LOOKED_AT = (
+    30  # the most rollouts without a new report that are checked in each round; if there are more, they take turns
+)
 MISMATCHES_S = 5.0
 
 
 class RolloutWatch:
-    """Looks without end at every rollout that is not over. feed: the reader with the server's last report of each."""
+    """Checks every unfinished rollout until cancelled. feed: the reader with the server's last report of each."""
 
     def __init__(self, client: AsyncServerClient, feed: FeedReader) -> None:
         self._client = client
@@ -47,7 +49,7 @@ class RolloutWatch:
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Look once at every rollout that is not over."""
+        """Check every unfinished rollout once."""
         found = await sync_to_async(rollouts_open)()
         names = {rollout.name for rollout in found}
         self._stored = {name: report for name, report in self._stored.items() if name in names}
@@ -67,7 +69,7 @@ class RolloutWatch:
                 self._failed.pop(rollout.name, None)
             except (OperationalError, InterfaceError):  # a fault of the database, not of one rollout
                 raise
-            except Exception as error:  # a fault of one rollout: the others go on
+            except Exception as error:  # a fault of one rollout: the others continue
                 if self._failed.get(rollout.name) != repr(error):
                     logger.exception("rollout %s of %s was not looked at", rollout.name, rollout.model.name)
                 self._failed[rollout.name] = repr(error)
