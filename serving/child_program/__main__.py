@@ -21,18 +21,18 @@ HEARTBEAT_S = 1.0
 
 
 def die_with(parent: int) -> None:
-    """Let the kernel kill this process when `parent` ends; exit immediately if `parent` has already ended."""
+    """Let the kernel kill this process when `parent` ends. Exit immediately if `parent` has already ended."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def beat(counter: int) -> None:
-    """Send heartbeats to the server by an eventfd for ever, even while the model executes."""
+    """Send heartbeats to the server through an eventfd, even while the model executes. Never returns."""
     while True:
         try:
             os.eventfd_write(counter, 1)
-        except BlockingIOError:  # a server that was suspended for very long has read no heartbeat
+        except BlockingIOError:  # the server was suspended for so long that the counter is full
             pass
         time.sleep(HEARTBEAT_S)
 

@@ -36,7 +36,7 @@ from serving.core.response import InferenceResponse
 
 
 class SharedBatch(Batch):
-    """A batch whose inputs are in one segment. Inputs of one name are next to each other, so gathering them copies nothing."""
+    """A batch whose inputs are in one segment. Inputs of one name are adjacent, so gathering them copies nothing."""
 
     __slots__ = ("_memory", "_rows")
 
@@ -79,7 +79,7 @@ class BackendStub(Stub):
         self._backend = backend_class(config.backend)(spec)
         self._backend.load()
         instance = self._backend.create_instance(Device(*settings["device"]), settings["name"])
-        assert isinstance(instance, BlockingInstance)  # a backend with processes of its own is not isolated
+        assert isinstance(instance, BlockingInstance)  # a backend with its own child processes is not isolated
         self._instance = instance
 
     def execute(

@@ -30,7 +30,7 @@ def log_traceback(error: BaseException) -> None:
 
 
 def describe(error: BaseException, folder: str) -> str:
-    """Return the last line of the traceback, with the exception's place in the model's folder."""
+    """Return the exception as a sentence, with its place in the model's folder."""
     text = str(error.msg if isinstance(error, SyntaxError) else error)
     if not any(base.__name__ in _SENTENCES for base in type(error).__mro__):
         text = without_paths(_clean(text, folder))

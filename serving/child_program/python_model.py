@@ -93,10 +93,10 @@ class PythonModel:
 
 
 class EventLoop:
-    """One event loop for all coroutines of a model, on a separate thread, so that a connection opened by one call serves the
-    next.
+    """One event loop for all coroutines of a model, on a separate thread. A later call can thus use a connection that an
+    earlier call has opened.
 
-    The loop begins with its first use. Coroutines of several batches, and of is_ready, run on it concurrently.
+    The loop starts at its first use. Coroutines of several batches, and of is_ready, run on it concurrently.
     """
 
     def __init__(self) -> None:

@@ -110,7 +110,7 @@ class _Executor(ABC):
         """Execute a batch, as Stub.execute describes."""
 
     def _received(self, key: int, messages: Sequence[RequestMessage], memory: Memory) -> list[ReceivedRequest]:
-        """Return the requests of the messages, and note that the model's calls of other models are made for these requests."""
+        """Return the requests of the messages. The model's calls of other models now count as made for these requests."""
         served_keys.set(range(key, key + len(messages)))
         outputs, link = self._outputs, self._link
         return [ReceivedRequest(message, own, memory, outputs, link) for own, message in enumerate(messages, key)]
@@ -167,7 +167,8 @@ class _BatchExecutor(_Executor):
     def _failed_after_some(
         self, requests: list[ReceivedRequest], error: BaseException, writer: TensorWriter
     ) -> list[ResponseBody]:
-        """Return the error for each request, but the response for requests that the model answered before `execute` failed."""
+        """Return the error for each request, except the response for requests that the model answered before `execute`
+        failed."""
         failure: ResponseBody = {"error": self._error(error)}
         sent = [None if request.sender is None else request.sender.response for request in requests]
         return [
@@ -241,7 +242,7 @@ class _DecoupledExecutor(_Executor):
 
 
 class _Readiness:
-    """Asks the model whether it is ready, when the server asks."""
+    """Asks the model whether it is ready when the server asks."""
 
     def __init__(self, model: PythonModel, link: ServerLink, folder: str) -> None:
         self._model = model
@@ -271,7 +272,7 @@ class _Readiness:
 
 
 def _responses(requests: list[ReceivedRequest], result: object) -> list[pb_utils.InferenceResponse | None]:
-    """Return the response of each request, or None for a rescheduled request, and for a request that its sender answers."""
+    """Return the response of each request. It is None for a rescheduled request, and for a request that its sender answers."""
     if result is None and all(request.sender is not None for request in requests):
         return [None] * len(requests)
     if not isinstance(result, list):

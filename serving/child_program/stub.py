@@ -23,9 +23,9 @@ class Stub(ABC):
     def execute(
         self, key: int, requests: Sequence[RequestMessage], memory: Memory, writer: TensorWriter
     ) -> list[ResponseBody]:
-        """Return one response for each request; an empty list for a decoupled model, which sends its responses itself.
+        """Return one response for each request, or [] for a decoupled model, which sends its responses itself.
 
-        key: the server's number for the first request; the others have the next numbers. memory: the memory of the inputs,
+        key: the server's number for the first request. The others have the next numbers. memory: the memory of the inputs,
         which the server may overwrite after this method returns. writer: takes the outputs.
         """
 

@@ -24,7 +24,7 @@ MAX_LABEL_FILE = 64 << 20  # the most bytes of a label file
 
 def top_classes(name: str, output: Tensor, count: int, labels: Sequence[str], batched: bool) -> Tensor:
     """Return the `count` highest values of each row as "value:index[:label]" bytes: shape [batch, count], or [count] without a
-    batch dimension. Equal values keep the order of their indexes; NaN ranks lowest. INVALID_ARG for BYTES and BOOL."""
+    batch dimension. Equal values keep the order of their indexes. NaN ranks lowest. Raises INVALID_ARG for BYTES and BOOL."""
     output = host_array(output)
     row = datatype_of(output)
     if row.name in ("BYTES", "BOOL"):
@@ -45,7 +45,7 @@ def top_classes(name: str, output: Tensor, count: int, labels: Sequence[str], ba
 
 
 def _highest(values: Tensor, count: int) -> list[int]:
-    """Return the indexes of the `count` highest values, in falling order. Only the highest values are sorted."""
+    """Return the indexes of the `count` highest values, in descending order. Only the highest values are sorted."""
     if values.dtype.kind not in "iuf":
         values = values.astype(np.float32)  # BF16, which numpy cannot sort
     if values.dtype.kind == "f":
@@ -54,7 +54,7 @@ def _highest(values: Tensor, count: int) -> list[int]:
     if 0 < count < len(values):
         threshold = np.partition(values, len(values) - count)[len(values) - count]
         chosen = np.flatnonzero(values >= threshold)
-    # Sort by falling value, and equal values by index. No value is negated, because values may be unsigned.
+    # Sort by descending value, then by index. Values are not negated, because they may be unsigned.
     order = np.argsort(values[chosen][::-1], kind="stable")[::-1]
     ranked: list[int] = (len(chosen) - 1 - order)[:count].tolist()
     return [int(chosen[place]) for place in ranked]
@@ -62,7 +62,7 @@ def _highest(values: Tensor, count: int) -> list[int]:
 
 def read_labels(config: ModelConfig, model_dir: Path) -> dict[str, list[str]]:
     """Return the labels by output name: the lines of `label_filename` in the model's folder, or else the labels of
-    slipway.class_names. INVALID_ARG if a label file cannot be read."""
+    slipway.class_names. Raises INVALID_ARG if a label file cannot be read."""
     return class_names(config) | {
         output.name: _read(output.name, model_dir, output.label_filename)
         for output in config.output
@@ -71,7 +71,7 @@ def read_labels(config: ModelConfig, model_dir: Path) -> dict[str, list[str]]:
 
 
 def inherited_labels(config: ModelConfig, labels_of: Callable[[str, int], Labels]) -> dict[str, Sequence[str]]:
-    """Return the labels of an ensemble's outputs: each output has the labels of the step that makes it.
+    """Return the labels of an ensemble's outputs. Each output has the labels of the step that produces it.
 
     labels_of: (model name, version) of a step -> the labels of its model."""
     found: dict[str, Sequence[str]] = {}

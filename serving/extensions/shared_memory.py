@@ -27,7 +27,7 @@ _FOLDER = "/dev/shm"
 _KEY = re.compile(r"/?[A-Za-z0-9_.\-]{1,250}")
 _MAX_SIZE = 1 << 46
 _MAX_REGIONS = 4096
-_DESCRIPTORS_PART = 4  # mapped objects may have 1/4 of the process's descriptors, one each
+_DESCRIPTORS_PART = 4  # the part of the process's descriptors that mapped objects may use: 1/4
 
 
 class ClientMemory(np.ndarray[Any, Any]):
@@ -43,7 +43,7 @@ def in_client_memory(tensor: NDArray[Any]) -> bool:
 
 
 class _MappedObject:
-    """A POSIX shared-memory object, mapped once for all its regions. file: its device and inode: two keys may name one file."""
+    """A POSIX shared-memory object, mapped once for all its regions. file: device and inode, as two keys may name one file."""
 
     def __init__(self, mapping: mmap.mmap, file: tuple[int, int]) -> None:
         self.mapping = mapping
@@ -64,7 +64,7 @@ class SystemRegion:
 
     def view(self, offset: int, size: int) -> NDArray[np.uint8]:
         _check_bounds(self.name, self.byte_size, offset, size)
-        # size() returns the object's current size: reading mapped pages behind it would kill the server with SIGBUS.
+        # The object may have become shorter: reading mapped pages behind its end would kill the server with SIGBUS.
         if self.mapped.mapping.size() < self.offset + self.byte_size:
             raise invalid(f"shared memory region '{self.name}' has become shorter than it was when it was registered")
         return self.memory[offset : offset + size]
@@ -72,7 +72,7 @@ class SystemRegion:
 
 @dataclass(frozen=True, slots=True)
 class CudaRegion:
-    """`byte_size` bytes on a GPU; `memory` is a torch tensor of uint8 over the memory that the client owns."""
+    """`byte_size` bytes on a GPU. `memory` is a torch tensor of uint8 over the memory that the client owns."""
 
     name: str
     device_id: int
@@ -98,8 +98,8 @@ class SharedMemory:
         self._cuda: dict[str, CudaRegion] = {}
 
     def register_system(self, name: str, key: str, offset: int, byte_size: int) -> None:
-        """Map a region. ALREADY_EXISTS if the name is known, INTERNAL (as Triton's tests expect) if the key does not exist,
-        INVALID_ARG if the bounds are outside the object."""
+        """Map a region. Raises ALREADY_EXISTS if the name is known, INTERNAL (as Triton's tests expect) if the key does not
+        exist, and INVALID_ARG if the bounds are outside the object."""
         self._check_new(name)
         if not _KEY.fullmatch(key) or key.strip("/") in (".", ".."):
             raise _absent(key)
@@ -107,7 +107,7 @@ class SharedMemory:
         self._system[name] = SystemRegion(name, key, offset, byte_size, *self._map(name, key, offset, byte_size))
 
     def register_cuda(self, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> None:
-        """Open a cudaIpcMemHandle_t; UNAVAILABLE on a machine without a GPU."""
+        """Open a cudaIpcMemHandle_t. Raises UNAVAILABLE on a machine without a GPU."""
         self._check_new(name)
         _check_size(name, 0, byte_size)
         if not 0 <= device_id < gpu_count():
@@ -134,7 +134,7 @@ class SharedMemory:
             self._cuda.pop(one, None)
 
     def view(self, name: str, offset: int, size: int) -> "RegionMemory":
-        """Return the bytes of a region as uint8 [size], on the host or on a GPU; writing to it writes to the region."""
+        """Return the bytes of a region as uint8 [size], on the host or on a GPU. Writing to them writes to the region."""
         region = self._system.get(name) or self._cuda.get(name)
         if region is None:
             raise not_found(f"Unable to find shared memory region: '{name}'")
@@ -149,7 +149,7 @@ class SharedMemory:
         return start < begin + other[2] and begin < start + one[2]
 
     def _map(self, name: str, key: str, offset: int, byte_size: int) -> "tuple[NDArray[np.uint8], _MappedObject]":
-        """Return the bytes of a region, and its mapped object, which all regions of that object share."""
+        """Return the bytes of a region, and the mapped object, which all regions of this object share."""
         try:
             descriptor = os.open(os.path.join(_FOLDER, key.lstrip("/")), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:

@@ -1,4 +1,4 @@
-"""Reads inputs from shared memory, and returns outputs as classes or in shared memory if a client wants that.
+"""Reads inputs from shared memory, and returns outputs as classes or in shared memory if a client asks for it.
 
 This module is independent of the protocol. Frontends read the parameters of inputs and outputs (`memory_range_of`,
 `output_rule`) and look up the memory (`read_input`, `find_targets`). The model applies the targets to its answer
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     import torch
 
 _LIMIT = 1 << 62
-# The instance's thread writes outputs of at least this many bytes. The loop writes smaller ones while the instance goes on.
+# The instance's thread writes outputs of at least this many bytes. The loop writes smaller outputs.
 _WRITTEN_BY_INSTANCE = 4 << 20
 
 
 def memory_range_of(tensor: str, parameters: Mapping[str, object]) -> MemoryRange | None:
-    """Return the memory range that a tensor's parameters name, or None if they name no region. INVALID_ARG if a parameter is
-    missing or wrong.
+    """Return the memory range that a tensor's parameters name, or None if they name no region. Raises INVALID_ARG if a
+    parameter is missing or wrong.
 
     tensor: the name of the tensor for messages, such as "input 'x'"."""
     if "shared_memory_region" not in parameters:
@@ -56,7 +56,7 @@ def read_input(
     memory: SharedMemory, model: str, name: str, row: Datatype, shape: tuple[int, ...], place: MemoryRange
 ) -> Tensor:
     """Return an input from shared memory on the host or on a GPU: a view, or a copy if it is BYTES, BOOL or not aligned.
-    NOT_FOUND if the region is unknown, INVALID_ARG if datatype and shape do not fit the bytes."""
+    Raises NOT_FOUND if the region is unknown, and INVALID_ARG if datatype and shape do not fit the bytes."""
     data = memory.view(*place)
     count = math.prod(shape)
     if row.itemsize and count * row.itemsize != place.byte_size:
@@ -85,7 +85,7 @@ def _as_tensor(data: NDArray[np.uint8], row: Datatype, shape: tuple[int, ...], c
 
 
 def output_rule(name: str, parameters: Mapping[str, object]) -> OutputRule | None:
-    """Return the rule in an output's parameters, or None if the client wants the tensor. INVALID_ARG for a wrong parameter."""
+    """Return the rule in an output's parameters, or None if the client wants the tensor. Raises INVALID_ARG if one is wrong."""
     classes = parameters.get("classification", 0)
     if type(classes) is not int or not 0 <= classes < 1 << 32:
         raise invalid(f"output '{name}': expected 'classification' to be a number of classes")
@@ -98,7 +98,7 @@ def output_rule(name: str, parameters: Mapping[str, object]) -> OutputRule | Non
 def find_targets(
     rules: Mapping[str, OutputRule], memory: SharedMemory, inputs: Sequence[MemoryRange | None]
 ) -> dict[str, OutputTarget]:
-    """Look up the memory that the rules name. NOT_FOUND if a region does not exist, INVALID_ARG if the region is too small.
+    """Look up the memory that the rules name. Raises NOT_FOUND if a region does not exist, INVALID_ARG if it is too small.
 
     inputs: the memory ranges of the request's inputs, or None for an input that is not in shared memory."""
     return {name: _target(rule, memory, inputs) for name, rule in rules.items()}
@@ -119,8 +119,8 @@ def _target(rule: OutputRule, memory: SharedMemory, inputs: Sequence[MemoryRange
 
 
 def write_large_outputs(requests: Sequence[InFlightRequest], answers: Sequence[Answer]) -> None:
-    """Write large outputs into shared memory of the host, on the thread that computed them, because writing them on the loop
-    would block it. Errors are ignored, because `apply_targets` tries again and returns them."""
+    """Write large outputs into shared memory of the host, on the thread that computed them, so that the loop is not blocked.
+    Errors are ignored, because `apply_targets` tries again and returns them."""
     for request, answer in zip(requests, answers, strict=True):
         targets = request.asked.output_targets
         if not targets or request.finished or not isinstance(answer, InferenceResponse):
@@ -140,7 +140,7 @@ def apply_targets(
     labels: Mapping[str, Sequence[str]],
     batched: bool,
 ) -> InferenceResponse | ServingError:
-    """Replace tensors by class strings, and write tensors into shared memory. Return the response, or the error.
+    """Replace tensors by class strings, and write tensors into shared memory. Return the response or an error.
 
     labels: output -> the names of its classes. batched: outputs have a batch dimension."""
     try:
@@ -168,7 +168,7 @@ def _write_output(response: InferenceResponse, name: str, tensor: Tensor, target
 
 
 def _write(name: str, tensor: Tensor, memory: "RegionMemory") -> int:
-    """Copy a tensor into shared memory, unless it is there already; return its bytes. INVALID_ARG if it does not fit."""
+    """Copy a tensor into shared memory, unless it is there already. Return its bytes. Raises INVALID_ARG if it does not fit."""
     row = datatype_of(tensor)
     data = np.frombuffer(serialize_bytes(tensor), np.uint8) if row.itemsize == 0 else None
     size = tensor.nbytes if data is None else data.nbytes

@@ -60,7 +60,7 @@ MEANT = {suffix: one for one in _SERVED.values() for suffix in one.declared.suff
 
 
 def find_model(folder: Path) -> Path:
-    """Return the model's file in a version folder; raise NOT_FOUND if there is none, INVALID_ARG if there are several."""
+    """Return the model's file in a version folder. Raises NOT_FOUND if there is none, and INVALID_ARG if there are several."""
     for name in BACKEND_OF_FILENAME:
         if (folder / name).exists():
             if (folder / name / "saved_model.pb").is_file():
@@ -84,7 +84,7 @@ def find_model(folder: Path) -> Path:
 
 
 def _telling(files: list[Path]) -> list[Path]:
-    """Return the file that best explains what a folder without a model is: its only file, or a file of a known kind."""
+    """Return the file that best shows what a folder without a model contains: its only file, or a file of a known kind."""
     if len(files) == 1:
         return files
     by_name = foreign_formats.by_names(path.name for path in files)
@@ -105,7 +105,7 @@ def head_of(path: Path) -> bytes:
 
 
 def detect(path: Path) -> tuple[Format, str]:
-    """Return the format of a file, and the problem that keeps the file from being a sound file of this format, "" for none."""
+    """Return the format of a file, and why it is no valid file of this format; "" if it is valid."""
     meant = MEANT.get(path.suffix.lower(), UNKNOWN)
     if path.name == "saved_model.pb":
         return SAVED_MODEL, ""

@@ -25,7 +25,7 @@ class PythonTensor:
 
 @dataclass(slots=True)
 class PythonModel:
-    """Problems that keep the source from being served, and the tensors that the source names in literals."""
+    """Problems that prevent the source from being served, and the tensors that the source names in literals."""
 
     problems: list[str] = field(default_factory=list)
     inputs: list[PythonTensor] = field(default_factory=list)
@@ -66,7 +66,7 @@ def _read_class(node: ast.ClassDef, tree: ast.Module, model: PythonModel) -> Non
 
 
 def _literals(tree: ast.Module) -> dict[str, object]:
-    """Return the names to which a literal is assigned: {"input0": {"name": "INPUT0", ...}}."""
+    """Return the literal that is assigned to each name: {"input0": {"name": "INPUT0", ...}}."""
     found: dict[str, object] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):

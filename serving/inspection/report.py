@@ -1,7 +1,7 @@
 """The report on a model file or folder: its format, signature, problems, and a configuration for it.
 
-A problem of severity `error` means that these files cannot be served with this configuration; a `warning` is for the person
-who reviews the configuration, and a `note` describes outputs that are served in another form than the file has.
+A problem of severity `error` means that these files cannot be served with this configuration. A `warning` is for the person
+who reviews the configuration. A `note` describes outputs that are served in another form than the file has.
 """
 
 import re
@@ -86,11 +86,11 @@ class Report:
         self.archive: Mapping[str, Json] | None = None
         self.problems: list[dict[str, str]] = []
         self.config = ""
-        # A configuration in which a model that was exported for one row takes any number, if a trial allows that.
+        # The configuration with a variable first dimension for a model that was exported for one row, if a trial allows it.
         self.batching_config = ""
 
     def error(self, message: str, code: str = "") -> None:
-        """Add a problem that keeps the files from being served. code: lines for Python or a shell that solve the problem."""
+        """Add a problem that prevents serving. code: lines for Python or a shell that solve the problem."""
         self._add("error", message, code)
 
     def warning(self, message: str, code: str = "") -> None:
@@ -138,7 +138,7 @@ class Report:
 
 
 def inspect(path: Path, name: str = "", config_file: Path | None = None) -> ReportObject:
-    """Return the report on a file, a version folder or a model folder (its highest version); raise NOT_FOUND if none exists."""
+    """Return the report on a file, a version folder or a model folder (its highest version). Raises NOT_FOUND without it."""
     if not path.exists():
         raise not_found("there is no such file or folder")
     report = Report()
@@ -172,7 +172,7 @@ def inspect(path: Path, name: str = "", config_file: Path | None = None) -> Repo
 
 
 def _say_pointers(report: Report, folder: Path) -> bool:
-    """Report files that are Git LFS pointers: the model's reader would not recognise them. Return whether a file is one."""
+    """Report files that are Git LFS pointers, which the model's reader would not recognise. Return whether there are any."""
     found = formats.pointers(folder)
     for path in found[:_MAX_POINTERS]:
         report.error(
@@ -203,7 +203,7 @@ def _given_config(path: Path, config_file: Path | None, report: Report) -> Model
 
 
 def _version_folder(path: Path) -> Path:
-    """Return the folder itself, or the highest version in a model's folder; for a file, the folder that contains it."""
+    """Return the folder itself, the highest version in a model's folder, or, for a file, the folder that contains it."""
     if not path.is_dir():
         return path.parent
     if any(
@@ -215,7 +215,7 @@ def _version_folder(path: Path) -> Path:
 
 
 def _name_from(path: Path) -> str:
-    """Return a model name made from the name of the file or folder; forbidden characters become '_'."""
+    """Return a model name made from the name of the file or folder. Forbidden characters become '_'."""
     resolved = path.resolve()
     if path.is_dir() and parse_version(resolved.name):
         resolved = resolved.parent
@@ -243,7 +243,7 @@ def _read(report: Report, model: Path, folder: Path, config: ModelConfig) -> Non
 
 
 def _complete(report: Report, model: Path, folder: Path, config: ModelConfig) -> None:
-    """Complete the configuration as the server would; the file may have any name."""
+    """Complete the configuration as the server would. The file may have any name."""
     review = backend_class(config.backend).review(model)
     if review is not None:
         report.add(review)
@@ -297,7 +297,7 @@ def _say_outputs(report: Report, onnx: OnnxModel) -> None:
 
 
 def _say_batching(report: Report, onnx: OnnxModel, model: Path, folder: Path, config: ModelConfig) -> None:
-    """Report why a model does not batch, if it would batch after another export."""
+    """Report why a model does not batch, if a different export would batch."""
     tensors = [tensor for tensor in (*onnx.inputs, *onnx.outputs) if not tensor.optional and tensor.shape]
     single = [tensor for tensor in tensors if tensor.shape is not None and tensor.shape[0] == 1]
     if config.max_batch_size or not single or not onnx.inputs:
@@ -404,7 +404,7 @@ def _add_known(config: ModelConfig, signature: Signature) -> None:
 
 
 def _text_of(report: Report, config: ModelConfig) -> str:
-    """Return the text of a configuration without the fields that the server completes: these would bind later versions to the
+    """Return the text of a configuration without the fields that the server completes, which would bind later versions to the
     file of this version."""
     left = ModelConfig()
     if report.archive is not None:
@@ -420,7 +420,7 @@ def _text_of(report: Report, config: ModelConfig) -> str:
 
 # -- the given configuration, and the end ------------------------------------------------------------------------------
 def _finish(report: Report, config: ModelConfig, given: ModelConfig | None) -> None:
-    """Set the tensors and text of the report from the configuration; the text of a given configuration stays as given."""
+    """Set the tensors and text of the report from the configuration. The text of a given configuration stays as given."""
     report.inputs = [_tensor(entry, config.max_batch_size) for entry in config.input]
     report.outputs = [_tensor(entry, config.max_batch_size) for entry in config.output]
     report.config = _text_of(report, config) if given is None else model_config.format(given)

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugin:
-    """The additions of a package. Each addition is a place, "module:name", whose object is imported when it is first needed.
+    """The additions of a package. Each addition is named as "module:name", and is imported when it is first needed.
 
     flags: a serving.cli.plugin_flags.PluginFlags. remotes: clients for servers with other protocols, by the name that a rollout
     uses for the protocol (serving.traffic.remotes.protocols). log_formats: a logging.Formatter for each new value of
@@ -22,6 +22,6 @@ class Plugin:
 
 
 def imported(place: str) -> Any:
-    """Import and return the object at a place, "module:name"."""
+    """Import and return the object that "module:name" names."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)

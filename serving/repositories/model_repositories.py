@@ -42,7 +42,7 @@ class ModelRepositories:
             namespace = place.shown if isinstance(place, RemoteAddress) else str(place)
             self._namespaces[namespace if options.model_namespacing else ""].append(self._open(place, options))
         self._errors: dict[str, str] = {}  # address -> why its last listing failed
-        self._unlisted = {repository.address.shown for repository in self.remote}  # never answered so far
+        self._unlisted = {repository.address.shown for repository in self.remote}  # addresses that have never answered
         self._missing = [place for place in options.model_repository if isinstance(place, Path) and not place.is_dir()]
 
     def _open(self, place: Path | RemoteAddress, options: Options) -> Repository:
@@ -77,7 +77,7 @@ class ModelRepositories:
 
     # -- models ----------------------------------------------------------------------------------------------------
     def models(self) -> list[ModelIdentifier]:
-        """Return every model, sorted; models in the cloud are those of the last listing."""
+        """Return every model, sorted. Models in the cloud are the ones of the last listing."""
         found = {
             ModelIdentifier(name, namespace)
             for namespace, repositories in self._namespaces.items()
@@ -87,12 +87,12 @@ class ModelRepositories:
         return sorted(found)
 
     def identifiers(self, name: str) -> list[ModelIdentifier]:
-        """Return the models of that name, at most one in each namespace; raise INVALID_ARG if a namespace has several."""
+        """Return the models of that name, at most one in each namespace. Raises INVALID_ARG if a namespace has several."""
         models = [ModelIdentifier(name, namespace) for namespace in self._namespaces]
         return [model for model in models if self._owner(model) is not None]
 
     def conflict(self, model: ModelIdentifier) -> str:
-        """Return why a model cannot be loaded whatever its folder contains (several repositories may have it), or ""."""
+        """Return why a model cannot be loaded whatever its folder contains, such as a second repository that has it, or ""."""
         try:
             self._owner(model)
         except ServingError as error:
@@ -117,7 +117,7 @@ class ModelRepositories:
 
     # -- files and network -----------------------------------------------------------------------------------------
     def list_remote(self, *, until_stable: bool) -> list[tuple[str, ServingError]]:
-        """List the models in the cloud. Return the addresses that did not answer; the last list of these stays in use."""
+        """List the models in the cloud. Return the addresses that did not answer. Their last list stays in use."""
         failures = []
         for repository in self.remote:
             shown = repository.address.shown
@@ -137,15 +137,15 @@ class ModelRepositories:
         return failures
 
     def list_remote_model(self, name: str) -> None:
-        """List one model in the cloud, which may have just been published; raise UNAVAILABLE if the cloud does not answer."""
+        """List one model in the cloud, which may have just been published. Raises UNAVAILABLE if the cloud does not answer."""
         unreachable = _refresh(name, self.remote)
         if unreachable and not self.identifiers(name):
             raise _as_serving_error(next(iter(unreachable.values())))
 
     def fetch(self, model: ModelIdentifier, *, refresh: bool) -> Path | None:
-        """Return the folder with the model's files, after copying them if they are in the cloud, or None if there is none.
+        """Return the folder with the model's files, or None if there is no model. Files in the cloud are copied first.
 
-        refresh: whether to list the model again first. Raise UNAVAILABLE if the cloud does not answer.
+        refresh: whether to list the model again first. Raises UNAVAILABLE if the cloud does not answer.
         """
         unreachable = _refresh(model.name, self._remote_of(model)) if refresh else {}
         owner = self._owner(model)
@@ -161,7 +161,7 @@ class ModelRepositories:
             raise _as_serving_error(error) from error
 
     def fingerprints(self) -> dict[ModelIdentifier, object]:
-        """Return a fingerprint of each model, which changes with its files; for a model that cannot be loaded, the reason."""
+        """Return a fingerprint of each model, which changes with its files, or the reason why the model cannot be loaded."""
         found: dict[ModelIdentifier, object] = {}
         for model in self.models():
             try:
@@ -177,7 +177,7 @@ class ModelRepositories:
         return found
 
     def is_current(self, model: ModelIdentifier) -> bool:
-        """Return whether the copy of the model, if it needs a copy, is from the last listing."""
+        """Return whether the copy of the model, if there must be one, is from the last listing."""
         copies = self._remote_of(model)
         return all(not repository.has_model(model.name) or repository.is_copied(model.name) for repository in copies)
 

@@ -1,6 +1,6 @@
 """A model on disk: its configuration, and the files of the versions that its version policy selects.
 
-Two reads with equal keys would load the same model. So loading is idempotent, and polling is cheap.
+Two reads with equal keys load the same model, which makes loading idempotent and polling cheap.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ Files = tuple[tuple[str, int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class VersionSource:
-    """`config` is the configuration as written, with the version's overlay merged in; it is completed later."""
+    """`config` is the configuration as written, with the version's overlay merged in. It is completed later."""
 
     version: int
     model_dir: Path
@@ -51,7 +51,7 @@ def read_source(
     override: a JSON configuration that replaces config.pbtxt. custom: the name of a preferred configuration in configs/.
     strict: whether config.pbtxt or the custom configuration must exist.
 
-    Raise NOT_FOUND if the folder or a required file is missing, INVALID_ARG for a configuration that does not parse, and
+    Raises NOT_FOUND if the folder or a required file is missing, INVALID_ARG for a configuration that does not parse, and
     Unservable if a version that the configuration needs is missing.
     """
     if not model_dir.is_dir():
@@ -84,7 +84,7 @@ def fingerprint(model_dir: Path) -> Files:
 
 
 def write_override(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Store Triton's `file:<version>/<name>` parameters below `folder`; raise UnsafePath for a name that leads out of it."""
+    """Store Triton's `file:<version>/<name>` parameters below `folder`. Raises UnsafePath for a name that leads out of it."""
     for name, content in files.items():
         relative = layout.relative_path(posixpath.normpath(name.removeprefix("file:").lstrip("/")))
         target = folder / relative
@@ -107,7 +107,7 @@ def _parse_override(text: str) -> ModelConfig:
 
 
 def _read_config(model_dir: Path, version: int | None, custom: str, strict: bool) -> ModelConfig:
-    """Read config.pbtxt; if there is none, return an empty configuration, to be completed from the model file."""
+    """Read config.pbtxt. Without it, return an empty configuration, which will be completed from the model file."""
     if strict and not model_config.has_config(model_dir, custom):
         raise not_found(
             f"failed to open text file for read {model_dir.name}/{layout.CONFIG_FILE}: No such file or directory, and "
@@ -154,7 +154,7 @@ def _nothing_selected(name: str, config: ModelConfig, available: list[int]) -> s
 def _list_files(folder: Path, skip: frozenset[str]) -> Files:
     """List the files below a folder.
 
-    Raise INVALID_ARG for files that cannot be read, and for pipes, sockets and devices: their readers would wait for ever.
+    Raises INVALID_ARG for files that cannot be read, and for pipes, sockets and devices, whose readers would wait for ever.
     """
     found: list[tuple[str, int, int, int]] = []
     _walk(str(folder), "", skip, found, ())
@@ -168,7 +168,7 @@ def _walk(
     found: list[tuple[str, int, int, int]],
     above: tuple[tuple[int, int], ...],
 ) -> None:
-    """List one folder. `above`: device and inode of each folder above; a link to one of these would be a cycle."""
+    """List one folder. `above`: device and inode of each parent folder, because a link to one of these would be a cycle."""
     with _readable(prefix or "its folder"), os.scandir(folder) as entries:
         for entry in entries:
             name = prefix + entry.name

@@ -23,7 +23,7 @@ class Overrides:
         self._configs: dict[ModelIdentifier, tuple[str, Files]] = {}  # with the fingerprint of the model's folder
 
     def write(self, identifier: ModelIdentifier, config: str, files: Mapping[str, bytes]) -> Path:
-        """Write files to a new temporary folder, delete an earlier one, and return the new one. Call it on a worker thread."""
+        """Write files to a new temporary folder, delete the earlier one, and return the new one. Call it on a worker thread."""
         if not config:
             raise invalid("files in a load request need the configuration in its 'config' parameter too")
         root = Path(tempfile.mkdtemp(prefix="slipway-override-"))
@@ -37,7 +37,7 @@ class Overrides:
         return root
 
     def last_config(self, identifier: ModelIdentifier, files: Files) -> str:
-        """Return the configuration of an earlier load request if the folder has not changed since; else ""."""
+        """Return the configuration of an earlier load request, or "" if the folder has changed since then."""
         config, before = self._configs.get(identifier, ("", ()))
         return config if files == before else ""
 

@@ -1,6 +1,6 @@
 """The models that will be loaded, according to --wanted-models-file: a JSON list of names that the dashboard writes.
 
-A server that has just started has loaded no model; clients that ask for a listed model are told to try again.
+Clients of a listed model that is not loaded yet get an error that asks them to retry.
 """
 
 import json
@@ -29,7 +29,7 @@ class WantedModels:
         return name in self._names
 
     def _refresh(self) -> None:
-        """Read the file if it has changed. Without a file there are no names; a malformed file is ignored."""
+        """Read the file if it has changed. Without a file there are no names. A malformed file is ignored."""
         try:
             status = self._path.stat()
             stamp = (status.st_mtime_ns, status.st_size, status.st_ino)

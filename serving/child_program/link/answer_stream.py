@@ -1,4 +1,4 @@
-"""The open answer of one request: any number of responses, which wait for the client to take earlier ones, and one end."""
+"""The open answer of one request: any number of responses, and one end."""
 
 import threading
 from typing import cast

@@ -4,7 +4,7 @@ from enum import Enum
 
 
 class TritonModelException(Exception):
-    """Raised by a model; the client gets its text."""
+    """Raised by a model. The client gets its text."""
 
 
 class ErrorCode(Enum):
@@ -19,7 +19,7 @@ class ErrorCode(Enum):
 
 
 class TritonError:
-    """An error in place of one response. The default of its code is INTERNAL."""
+    """An error in place of one response, with INTERNAL as the default code."""
 
     UNKNOWN = ErrorCode.UNKNOWN
     INTERNAL = ErrorCode.INTERNAL

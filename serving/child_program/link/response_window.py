@@ -28,7 +28,7 @@ class ResponseWindow:
             return free
 
     def taken(self, size: int) -> None:
-        """Note that the client has taken `size` bytes; 0 means that the sender no longer needs to wait."""
+        """Note that the client has taken `size` bytes. A size of 0 means that the sender need not wait any more."""
         with self._changed:
             self._ahead -= size
             if not size:

@@ -1,4 +1,4 @@
-"""The child's link to the server, next to the channel for batches: streamed responses and questions from any thread.
+"""The child's link to the server, for streamed responses and for questions from any thread. Batches have another channel.
 
 A message may have tensors in a segment that is used once. A question has an `id`. Its answers have the same `id`, and the last
 one has `final`. A message with an `op` does not answer a question. serving/backends/channel/messages.py lists all messages.
@@ -31,7 +31,7 @@ OnAnswer = Callable[[ReceivedAnswer], None]
 
 
 class ServerLink:
-    """The connection to the server, made at the first use, because most models never use it.
+    """The connection to the server. It is opened at the first use, because most models never use it.
 
     `on_message` takes messages that are no answers, on a thread of the link. It must not block.
     """
@@ -59,7 +59,7 @@ class ServerLink:
             send_tensors(channel, message, writer)
 
     def start(self, message: Message, on_answer: OnAnswer, writer: TensorWriter | None = None) -> int:
-        """Send a question and return its id; `on_answer` takes the answers on the link's thread."""
+        """Send a question, and return its id. `on_answer` takes the answers on the link's thread."""
         identifier = next(self._ids)
         self._waiting[identifier] = on_answer
         try:
@@ -70,7 +70,7 @@ class ServerLink:
         return identifier
 
     def ask(self, message: Message) -> object:
-        """Send a question, wait, and return the value of its answer; TritonModelException if the server refuses."""
+        """Send a question, wait, and return the value of its answer. Raises TritonModelException if the server refuses."""
         answers: SimpleQueue[ReceivedAnswer] = SimpleQueue()
         self.start(message, answers.put)
         answer = answers.get().message

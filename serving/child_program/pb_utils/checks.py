@@ -13,8 +13,8 @@ _LARGEST = (1 << 64) - 1
 def checked_parameters(parameters: Mapping[str, object] | None, whose: str) -> dict[str, ParameterValue]:
     """Return a copy of the parameters; {} for None. whose: the object that has them, for messages ("request", "response").
 
-    Values are booleans, whole numbers of 64 bits and texts. As in Triton, only clients may send floats. TypeError if
-    `parameters` is no dictionary; TritonModelException for a value of another type.
+    Values are booleans, whole numbers of 64 bits and strings. As in Triton, only clients may send floats. Raises TypeError if
+    `parameters` is no dictionary, and TritonModelException for a value of another type.
     """
     if parameters is None:
         return {}
@@ -29,7 +29,7 @@ def checked_parameters(parameters: Mapping[str, object] | None, whose: str) -> d
 
 
 def whole_number(name: str, value: object, least: int = 0) -> int:
-    """Return a whole number of at least `least` and at most 64 bits; TypeError for any other value."""
+    """Return a whole number of at least `least` and at most 64 bits. Raises TypeError for any other value."""
     try:
         number = operator.index(cast("SupportsIndex", value))
     except TypeError:
@@ -40,7 +40,7 @@ def whole_number(name: str, value: object, least: int = 0) -> int:
 
 
 def text(name: str, value: object) -> str:
-    """Return a text that UTF-8 can encode; TypeError for any other value.
+    """Return a string that UTF-8 can encode. Raises TypeError for any other value.
 
     Bytes are read as UTF-8, as in Triton, because models use elements of BYTES tensors as names.
     """

@@ -1,4 +1,4 @@
-"""DLPack capsules of numpy arrays. A capsule of BF16, which numpy lacks, is one of UINT16 with another type code."""
+"""DLPack capsules of numpy arrays. numpy lacks BF16, so a BF16 capsule is a UINT16 capsule with another type code."""
 
 import ctypes
 from typing import TYPE_CHECKING, Protocol, cast
@@ -51,7 +51,7 @@ def device(tensor: object) -> tuple[int, int]:
 
 
 def to_capsule(array: Array) -> "CapsuleType":
-    """Return a capsule that shares the array's memory; a read-only array is copied, because DLPack has no read-only memory."""
+    """Return a capsule that shares the array's memory. A read-only array is copied, because DLPack has no read-only memory."""
     if not array.flags.writeable:
         array = array.copy()
     return as_bfloat16(array) if type_of(array).name == "BF16" else array.__dlpack__()

@@ -22,7 +22,7 @@ from serving.child_program.pb_utils.response import InferenceResponse, decode_re
 Result = TypeVar("Result")
 
 served_keys: contextvars.ContextVar[Sequence[int] | None] = contextvars.ContextVar("served_keys", default=None)
-"""The keys of the requests that `execute` is answering; None on a thread that the model started."""
+"""The keys of the requests that `execute` is answering, or None on a thread that the model started."""
 
 
 class MemoryType(Enum):
@@ -41,7 +41,7 @@ class PreferredMemory:
 
 
 def torch_device(preferred: PreferredMemory | None) -> str:
-    """Return torch's name for the GPU to copy outputs to; "" for the host. TritonModelException if that GPU is missing."""
+    """Return torch's name for the GPU to copy outputs to; "" for the host. Raises TritonModelException if it is missing."""
     if preferred is None or preferred.preferred_memory_type is MemoryType.TRITONSERVER_MEMORY_CPU:
         return ""
     try:
@@ -69,15 +69,15 @@ class Question(NamedTuple):
 
 
 class ResponseIterator:
-    """The responses of one inference as they arrive, for `for` or `async for`. The last one may be empty, as in Triton. After
-    all responses have arrived, they can be iterated again."""
+    """The responses of one inference as they arrive, for `for` or `async for`. The last one may be empty, as in Triton. When
+    all responses were read, iteration can start again."""
 
     def __init__(self, question: Question) -> None:
         self._question = question
         self._answers: SimpleQueue[ReceivedAnswer] = SimpleQueue()
         self._ended = False
         self._all: list[InferenceResponse] = []
-        self._next_one = 0  # the index in `_all` of the next response to return
+        self._next_one = 0  # the index in `_all` of the response to return next
         self.begun: Future[None] = Future()  # done when the first response has arrived
         self._id = question.link.start(question.message, self._take, question.writer)
         self.begun.add_done_callback(partial(_cancel_too, question.link, self._id))
@@ -152,7 +152,7 @@ class _SingleResponse:
 
 
 def infer(question: Question, decoupled: bool) -> InferenceResponse | ResponseIterator:
-    """Send the request and wait for the response; if `decoupled`, immediately return an iterator of the responses."""
+    """Send the request and wait for the response. If `decoupled`, return an iterator of the responses immediately."""
     return ResponseIterator(question) if decoupled else _SingleResponse(question).future.result()
 
 
@@ -160,7 +160,7 @@ def infer_async(question: Question, decoupled: bool) -> Coroutine[None, None, In
     """Send the request, and return an awaitable of the response or, if `decoupled`, of the iterator.
 
     The request is sent immediately, so that several requests run in parallel even if they are awaited one after the other. The
-    iterator is returned with its first response, so that reading this response does not block the event loop.
+    iterator is returned when its first response has arrived, so that reading this response does not block the event loop.
     """
     return _first(ResponseIterator(question)) if decoupled else _wait(_SingleResponse(question).future)
 

@@ -1,4 +1,4 @@
-"""pb_utils.MetricFamily and its Metric: custom metrics that the server shows next to its own while the model is loaded.
+"""pb_utils.MetricFamily and its Metric: custom metrics, which the server shows with its own while the model is loaded.
 
 Changes are sent without waiting for an answer, so this module itself refuses values that the server would refuse.
 """
@@ -32,7 +32,7 @@ class MetricKind(Enum):
 
 
 class Metric:
-    """A handle of one series. Metrics of equal names and labels share a series, which ends with the last of them."""
+    """A handle of one series. Metrics with the same name and labels share a series, which is removed with the last of them."""
 
     def __init__(self, family: "MetricFamily", labels: dict[str, str], buckets: list[float] | None) -> None:
         self._family = family  # a metric keeps its family alive

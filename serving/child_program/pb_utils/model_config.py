@@ -1,6 +1,6 @@
 """pb_utils.ModelConfig, with which `auto_complete_config` completes a configuration.
 
-It has the same methods and refusals as Triton's class of that name. Refusals raise ValueError.
+It has the same methods as Triton's class of that name, and refuses the same calls, with ValueError.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The link of this process to the server, because the functions of pb_utils have no argument for it in Triton's API.
+"""Keeps this process's link to the server, because functions of pb_utils have no argument for it in Triton's API.
 
 The stub that runs the model sets the link once, before it imports the model's code.
 """
@@ -24,7 +24,7 @@ PROCESS = ModelProcess()
 
 
 def server() -> ServerLink:
-    """Return the link of this process; TritonModelException if there is no link."""
+    """Return the link of this process. Raises TritonModelException if there is no link."""
     if PROCESS.link is None:
         raise TritonModelException("the server can be asked only by a model that it is serving")
     return PROCESS.link

@@ -35,7 +35,7 @@ TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 
 
 class InferenceTrace:
-    """The trace of a request. A model passes it to an inference on another model, which then becomes part of the trace."""
+    """The trace of a request. An inference on another model becomes part of it if the model passes it to the inference."""
 
     def __init__(self, key: int = 0, context: str = "") -> None:
         self._key = key
@@ -186,7 +186,7 @@ class ReceivedRequest(InferenceRequest):
     ) -> None:
         """Read a message of the server.
 
-        memory: the memory of the inputs. outputs: the outputs of the model, which are requested if the client names none.
+        memory: the memory of the inputs. outputs: the outputs of the model, for a client that names none.
         """
         self._id, _, rows, details = message
         self._inputs = [Tensor._from_memory(row, memory) for row in rows]

@@ -56,7 +56,7 @@ def encode_response(response: InferenceResponse, wanted: Sequence[str], writer: 
 
 
 def decode_response(message: AnswerBody, memory: Memory, device: str) -> InferenceResponse:
-    """Return the response of another model. The response is empty if a stream ends without a further one.
+    """Return the response of another model, which is empty if a stream ends without another response.
 
     memory: the memory of its tensors. device: torch's name for the GPU to copy the tensors to; "" to keep them on the host.
     """

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def checked_tensors(name: str, tensors: Iterable["Tensor"]) -> "list[Tensor]":
-    """Return the tensors as a list; TritonModelException if one is no Tensor. name: the name of the argument, for messages."""
+    """Return the tensors as a list. Raises TritonModelException if one is no Tensor. name: the argument's name, for
+    messages."""
     found = list(tensors)
     for tensor in found:
         if not isinstance(tensor, Tensor):
@@ -50,7 +51,7 @@ class Tensor:
 
     @classmethod
     def _from_memory(cls, row: TensorRow, memory: Memory) -> "Tensor":
-        """Return a view of a segment; strings are decoded when the model first reads them."""
+        """Return a view of a segment. Strings are decoded when the model first reads them."""
         name, kind, shape, offset, length = row
         self: Tensor = object.__new__(cls)
         self._name = name
@@ -82,7 +83,7 @@ class Tensor:
         return self._gpu is None
 
     def as_numpy(self) -> Array:
-        """Return the numpy array; strings are an object array of bytes. BF16 needs the ml_dtypes package."""
+        """Return the numpy array. Strings are an object array of bytes. BF16 needs the ml_dtypes package."""
         if self._gpu is not None:
             raise TritonModelException(f"tensor '{self._name}' is on a GPU and cannot be given as a numpy array")
         if self._array is None:
@@ -127,7 +128,7 @@ class Tensor:
         return Tensor._on_gpu(name, tensor)
 
     def _copied_to(self, device: str) -> "Tensor":
-        """Return a copy on a GPU; strings stay on the host. device: torch's name for the GPU."""
+        """Return a copy on a GPU, except for strings, which stay on the host. device: torch's name for the GPU."""
         import torch
 
         return self if self._type.name == "BYTES" else Tensor._on_gpu(self._name, torch.from_dlpack(self).to(device))

@@ -179,7 +179,7 @@ if BFLOAT16 is not None:
 
 
 def triton_string_to_numpy(triton_type_string: str) -> type[np.generic]:
-    """Return the numpy type of a name, such as numpy.float32 for "TYPE_FP32"; KeyError for an unknown name."""
+    """Return the numpy type of a name, such as numpy.float32 for "TYPE_FP32". Raises KeyError for an unknown name."""
     return TRITON_STRING_TO_NUMPY[triton_type_string]
 
 
