@@ -1,11 +1,11 @@
 """Golden requests: example requests with expected answers, sent to a model before it takes the requests of clients.
 
 Golden requests run one after another through the model's scheduler and instances, count in no statistics, and neither read nor
-fill the response cache. But models that already serve do count them: the models of an ensemble's steps, and models that a
+fill the response cache. However, models that already serve count them: the models of an ensemble's steps, and models that a
 Python model calls.
 
-A change that is applied to a serving version without a new model leaves the version's answers as they are. Such a version is
-sent only the golden requests that it has not passed yet, and counts them like requests of clients.
+A serving version that gets a change without a new model keeps its answers. It gets only the golden requests that it has not
+passed yet, and counts them like requests of clients.
 
 A golden request to a model with a sequence batcher has to both begin and end its sequence. A decoupled model has to answer a
 golden request with exactly one response, because nothing says which of several responses is the expected one.
@@ -35,7 +35,7 @@ _PASSED = "the loaded model keeps serving and passed it before"
 
 @dataclass(frozen=True, slots=True)
 class GoldenCheck:
-    """A golden request, and the inference request that is made of it."""
+    """A golden request, and the inference request that is made from it."""
 
     golden: GoldenRequest
     asked: InferenceRequest
@@ -114,7 +114,7 @@ class _Answers:
         self.count = 0
 
     def take(self, answer: Answer, final: bool) -> None:
-        """Keep a copy of the outputs of the first response: they may be views of memory that the model writes again."""
+        """Keep a copy of the outputs of the first response, because the model may write to their memory again."""
         if self.ended.done():
             return
         if isinstance(answer, ServingError):

@@ -1,4 +1,4 @@
-"""The steps of a load: shown while it is under way, and listed in its answer.
+"""The steps of a load, which are shown while it runs and listed in its answer.
 
     check -> memory -> load -> warm -> golden -> switch -> drain
 
@@ -39,7 +39,7 @@ class Step(StrEnum):
 
 
 class GoldenResult(NamedTuple):
-    """How one golden request went on one version; `detail` is a sentence about it."""
+    """The result of one golden request to one version. `detail` is a sentence about it."""
 
     name: str
     version: int
@@ -84,7 +84,7 @@ class LoadReport:
 class LoadStopped(ServingError):
     """Raised when a load fails, either at the last step of its report or before the first step.
 
-    reason: the message without the words of Triton that precede it, for callers that know the model. handler_status: the HTTP
+    reason: the message without Triton's words before it, for callers that know the model. handler_status: the HTTP
     status with which the model's own code refused to load, or None if the load failed for another reason.
     """
 
@@ -98,7 +98,7 @@ class LoadStopped(ServingError):
 
     @property
     def worth_trying_again(self) -> bool:
-        """Return whether the same load may succeed the next time: a golden request that failed would fail again."""
+        """Return whether the same load may succeed the next time. It will not if a golden request failed."""
         return not self.report.steps or self.report.steps[-1].step is not Step.GOLDEN
 
 
@@ -116,7 +116,7 @@ class LoadProgress:
         self._left: Callable[[], int] | None = None
 
     def begin(self, step: Step, of: int = 0) -> StepReport:
-        """End the previous step and begin this one. of: how many things the step has to do; `expect` may add more."""
+        """End the previous step and begin this one. of: how many items the step has; `expect` may add more."""
         self.end()
         self._done, self._of, self._began = 0, of, time.monotonic()
         report = StepReport(step)
@@ -124,17 +124,17 @@ class LoadProgress:
         return report
 
     def expect(self, more: int) -> None:
-        """Add to the number of things that this step has to do."""
+        """Add items to this step."""
         with self._lock:
             self._of += more
 
     def advance(self) -> None:
-        """Count one thing as done. Any thread may call this."""
+        """Count one item as done. Any thread may call this."""
         with self._lock:
             self._done += 1
 
     def end(self, *, failed: bool = False) -> None:
-        """End the step that is under way."""
+        """End the current step."""
         if self._began:
             step = self.report.steps[-1]
             step.ms, step.failed = (time.monotonic() - self._began) * 1000, failed
@@ -148,7 +148,7 @@ class LoadProgress:
         self._left = left
 
     def shown(self) -> Loading | None:
-        """Return how far the load is, or None before its first step."""
+        """Return the progress of the load, or None before its first step."""
         if not self.report.steps:
             return None
         done = self._done if self._left is None else max(0, self._of - self._left())

@@ -33,7 +33,7 @@ from serving.telemetry.statistics import ModelStatistics
 
 
 class Model:
-    """A model takes the requests of clients from `enter_service` until `drain`; before `enter_service` it is a candidate. All
+    """A model takes the requests of clients from `enter_service` until `drain`. Before `enter_service` it is a candidate. All
     methods run on the event loop's thread."""
 
     def __init__(self, spec: ModelSpec, statistics: ModelStatistics, runtime: Runtime) -> None:
@@ -85,14 +85,14 @@ class Model:
         self._load_s = self._loop.time() - began
 
     async def warm_up(self, progress: LoadProgress | None = None) -> None:
-        """Run the warm-up requests on every instance, once after `load`; on failure, free everything and raise ServingError."""
+        """Run the warm-up requests on every instance, once after `load`. On failure, free everything and raise ServingError."""
         began = self._loop.time()
         if self._instances is not None:
             await self._instances.warm_up(self.config, progress)
         self._load_s += self._loop.time() - began
 
     def enter_service(self, statistics: ModelStatistics) -> None:
-        """Take the requests of clients from here on: count them in these statistics, and use the response cache."""
+        """Take the requests of clients from now on: count them in these statistics, and use the response cache."""
         self._cache = ModelCache.of(self.config, self._server_cache)
         self._statistics = statistics
         self._responses.enter_service(statistics, self._cache)
@@ -100,7 +100,7 @@ class Model:
         statistics.configure(self.config, self._cache is not None)
 
     async def reconfigure(self, config: ModelConfig) -> None:
-        """Apply a configuration that differs only in batching, instances or slipway.*; requests in the queue stay there."""
+        """Apply a configuration that differs only in batching, instances or slipway.*. Requests in the queue stay there."""
         if self._instances is not None:
             await self._instances.reconfigure(config)
         self.config = config
@@ -127,7 +127,7 @@ class Model:
             await self._instances.free()
 
     def abandon_sequences(self) -> None:
-        """Make `drain` stop waiting for open sequences, or not wait for them later: no more of their requests will come."""
+        """Make the current or a later `drain` not wait for open sequences, because no more of their requests will come."""
         self._sequences_abandoned = True
         if self._sequences_left is not None and not self._sequences_left.done():
             self._sequences_left.set_result(None)
@@ -173,7 +173,7 @@ class Model:
 
     @property
     def needs_eviction(self) -> bool:
-        """Return whether other models would have to be evicted to load this one: never, because its weights are loaded."""
+        """Return False: no model would have to be evicted to load this one, because its weights are loaded."""
         return False
 
     @property
@@ -195,12 +195,12 @@ class Model:
         return [reason for instance in self.instances if (reason := instance.unready_reason())]
 
     async def confirm_ready(self) -> bool:
-        """Return whether the instances say that they would answer."""
+        """Return whether the instances report that they are ready."""
         return await instances_ready(self.instances)
 
     # -- requests --------------------------------------------------------------------------------------------------
     def submit(self, request: InFlightRequest) -> None:
-        """Check and queue a request. If that fails, raise the ServingError with which the caller has to answer the request."""
+        """Check and queue a request. If that fails, raise the ServingError that the caller must answer the request with."""
         if self._draining and not self._proceeds(request):
             raise unavailable(f"model '{self.spec.name}' is being unloaded")
         try:
@@ -235,7 +235,7 @@ class Model:
         return self.scheduler.sequence_start_ns(sequence.id) > 0
 
     def take_back(self, wanted: Callable[[InFlightRequest], bool]) -> list[InFlightRequest]:
-        """Remove and return the queued requests for which `wanted` is true; requests of sequences stay."""
+        """Remove and return the queued requests for which `wanted` is true. Requests of sequences stay."""
         scheduler = self.scheduler
         if self.config.HasField("sequence_batching"):
             return []

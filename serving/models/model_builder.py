@@ -21,14 +21,14 @@ from serving.resources.memory import FILES, NOTHING, MemoryUse, files_bytes
 from serving.resources.runtime import Runtime
 from serving.telemetry.statistics import ModelStatistics, PhaseHistograms
 
-# A function that returns the completed and checked configuration with which a version is loaded; runs on a worker thread.
+# A function that returns the completed and checked configuration for a load of a version. Runs on a worker thread.
 EffectiveConfig = Callable[[VersionSource], ModelConfig]
 Plan = tuple[ModelVersion, VersionSource, ModelConfig]
 WakeVersion = Callable[[ModelVersion, SleepingModel], Coroutine[None, None, None]]
 
 
 class ModelBuilder:
-    """Builds the versions of one model. Runs on the event loop's thread; files are read on other threads."""
+    """Builds the versions of one model. Runs on the event loop's thread. Files are read on other threads."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class ModelBuilder:
         residency: ResidencyManager,
         wake: WakeVersion,
     ) -> None:
-        """wake: wakes the sleeping model of a version, see SleepingModel."""
+        """wake: wakes the sleeping model of a version (see SleepingModel)."""
         self._identifier = identifier
         self._runtime = runtime
         self._effective_config = effective_config
@@ -61,7 +61,7 @@ class ModelBuilder:
 
     async def shortage(self, plans: Iterable[Plan], *, awake: bool) -> str:
         """Make room in the budgets for the models to be built. Return why they still do not fit into the available memory, or
-        "" if they fit; this check counts only their `least_memory`."""
+        "" if they fit. This check counts only their `least_memory`."""
         if not self._runtime.checks_memory:
             return ""
         needed = least = NOTHING
@@ -77,8 +77,8 @@ class ModelBuilder:
     async def build(
         self, version: ModelVersion, source: VersionSource, config: ModelConfig, *, awake: bool = False
     ) -> Model | SleepingModel:
-        """Build the model of a version, without warming it up. The model sleeps if its residency asks for that, unless
-        `awake` is true or it replaces a model that is awake."""
+        """Build the model of a version, without warming it up. The model sleeps if its residency requires that, unless `awake`
+        is true or it replaces an awake model."""
         spec = self._spec(source, config)
         needed = await self._memory_needed(version, spec)
         if self._sleeps(version, config, needed, awake=awake):
@@ -104,7 +104,7 @@ class ModelBuilder:
         return model
 
     def asleep_again(self, version: ModelVersion, model: Model) -> SleepingModel:
-        """Return a sleeping model to replace an awake model whose weights are to be freed."""
+        """Return a sleeping model to replace an awake model whose weights will be freed."""
         return self._sleeping(version, dataclasses.replace(model.spec, config=model.config), model.held)
 
     async def _load(self, spec: ModelSpec, needed: MemoryUse) -> Model:

@@ -37,7 +37,7 @@ class ModelInstances:
     """Has no instances before `load` and after `free`. Runs on the event loop's thread."""
 
     def __init__(self, spec: ModelSpec, runtime: Runtime, scheduler: InstanceScheduler, on_sent: Send) -> None:
-        """scheduler: gives batches to the instances, and takes back finished ones. on_sent: takes answers that come outside of
+        """scheduler: gives batches to the instances, and takes back finished ones. on_sent: takes answers outside of
         batches."""
         self.warnings: list[str] = []
         self._spec = spec
@@ -48,8 +48,7 @@ class ModelInstances:
         self._decoupled = spec.config.model_transaction_policy.decoupled
         self._backend: Backend | None = None
         self._running: list[Instance] = []
-        # Instances that only finish their open sequences: the task that stops the instance -> the future of which the task
-        # waits until no sequence is open on the instance.
+        # For each instance that only finishes its open sequences: the task that stops it -> the future that the task waits for.
         self._leaving: dict[asyncio.Task[None], asyncio.Future[None]] = {}
         self._files = 0  # the size of the model's files in bytes
         self._grown = NOTHING  # growth of the server's memory while instances were loaded and changed
@@ -87,7 +86,7 @@ class ModelInstances:
             raise unexpected(error, f"loading '{spec.name}'") from error
 
     async def warm_up(self, config: ModelConfig, progress: LoadProgress | None = None) -> None:
-        """Run the warm-up requests of every instance, once after `load`; on failure, free everything and raise ServingError."""
+        """Run the warm-up requests of every instance, once after `load`. On failure, free everything and raise ServingError."""
         try:
             warmups = [(instance, self._warmup(config)) for instance in self._running]
             if progress is not None:
@@ -124,7 +123,7 @@ class ModelInstances:
     async def _place(
         self, backend: Backend, config: ModelConfig, start: Callable[[Instance], Coroutine[None, None, None]]
     ) -> None:
-        """Start the instances that are missing for the configuration's groups, then stop the surplus ones."""
+        """Start the instances that the configuration's groups lack, then stop the surplus ones."""
         wanted, self.warnings = placements(config, type(backend), self._spec.strict_devices)
         for warning in self.warnings:
             log.warning("model '%s': %s", self._spec.name, warning)
@@ -139,13 +138,15 @@ class ModelInstances:
         started = [self._make(backend, place) for place in missing]
         try:
             await all_of(start(one) for one in started)
-        except Exception:  # not CancelledError: waiting for an instance that is being made would delay a shutdown
+        except (
+            Exception
+        ):  # not CancelledError, because waiting for an instance that is being made would delay a shutdown
             await asyncio.gather(*(self._stop(instance) for instance in started))
             raise
         for instance in started:
             self._running.append(instance)
             self._scheduler.add_instance(instance)
-        # Several instances are meant to run at the same time, so each gets a part of the loop's time.
+        # Several instances should run at the same time, so each gets a part of the loop's time.
         bound_ns = int(inline_below_us(config) * 1000) // max(1, len(wanted))
         for instance in self._running:
             instance.set_inline_bound(bound_ns)
@@ -182,7 +183,7 @@ class ModelInstances:
         return batches
 
     async def _let_go(self, instance: Instance) -> None:
-        """Take an instance out of service. Its open sequences finish on this instance; new ones begin elsewhere."""
+        """Take an instance out of service. Its open sequences finish on it. New sequences begin on other instances."""
         self._running.remove(instance)
         vacated = self._scheduler.vacate(instance)
         if vacated is None:

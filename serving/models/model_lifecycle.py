@@ -56,7 +56,7 @@ Destination = Model | SleepingModel | TrafficSplit | SequenceRoute
 @dataclass(frozen=True, slots=True)
 class Change:
     """The change that a load makes to one version. config: the configuration to serve with, or None if nothing changed. built:
-    whether a new model is built; if not, the serving model takes the configuration."""
+    True if a new model is built, False if the serving model takes the configuration."""
 
     version: ModelVersion
     source: VersionSource
@@ -65,7 +65,7 @@ class Change:
 
 
 class _Failed(Exception):
-    """Raised when a step of a load has failed for some versions. failures: the error of each of them."""
+    """Raised when a step of a load has failed for some versions. failures: version -> error."""
 
     def __init__(self, failures: dict[int, ServingError]) -> None:
         super().__init__(failures)
@@ -87,24 +87,24 @@ class ModelLifecycle:
         self.name = identifier.name
         self.lock = asyncio.Lock()  # held while the model is loaded or unloaded
         self.versions: dict[int, ModelVersion] = {}
-        self.default: Model | SleepingModel | None = None  # the model that a request without a version means
+        self.default: Model | SleepingModel | None = None  # the model for requests without a version
         # Where a request without a version goes: a rollout or an open sequence may send it to another model.
         self.default_destination: Destination | None = None
         self.aliases: dict[str, int] = {}  # the aliases in the serving configuration
         self._old_aliases: set[str] = set()  # earlier aliases, under which open sequences may continue
         self.expected = False  # whether the model was requested at the start, or has served since
-        self.requested = False  # whether a load was requested and no unload since: strict readiness waits for the model
+        self.requested = False  # a load was requested after the last unload; strict readiness waits for this model
         self.failed = False  # whether the last load that ended failed
-        self.error = ""  # why the last load failed before any version could be named
+        self.error = ""  # why the last load failed, if it failed before its versions were known
         self._runtime = runtime
         self._loop = runtime.loop
         self._residency = residency
         self._rollouts = rollouts
         self._builder = ModelBuilder(identifier, runtime, effective_config, residency, self._wake)
         self._drains: set[asyncio.Task[None]] = set()
-        # Each number and alias, as text, with the model that it means.
+        # Maps each version number and alias, as text, to its model.
         self._models_by_version: dict[str, Model | SleepingModel] = {}
-        # The destination for each of these names, and for names under which sequences are still open.
+        # Maps these names, and names under which sequences are still open, to destinations.
         self._destinations: dict[str, Destination] = {}
         self._progress: LoadProgress | None = None  # the load that is under way or whose replaced models still drain
         self._checking: asyncio.Task[None] | None = None  # the task that runs the golden requests of the load
@@ -116,19 +116,20 @@ class ModelLifecycle:
     def resolve(self, version: str) -> Model | SleepingModel:
         """Return the model of a version as a client wrote it: a number, an alias, or "" or "-1" for the default.
 
-        Raise NOT_FOUND for an unknown model or version, UNAVAILABLE for a version that does not serve, and INVALID_ARG for a
+        Raises NOT_FOUND for an unknown model or version, UNAVAILABLE for a version that does not serve, and INVALID_ARG for a
         text that is neither a number nor an alias.
         """
         found = self._models_by_version.get(version)
         return found if found is not None else self._resolve_unusual(version)
 
     def destination(self, version: str) -> Destination:
-        """Return where a request for a version goes, as a client wrote the version; raise the same errors as `resolve`."""
+        """Return where a request for a version goes, as a client wrote the version. Raises the same errors as `resolve`."""
         found = self._destinations.get(version)
         return found if found is not None else self._resolve_unusual(version)
 
     def _resolve_unusual(self, version: str) -> Model | SleepingModel:
-        """Return the model of a number with leading zeros; raise the error that says why any other version has no model."""
+        """Return the model of a number with leading zeros. For any other version, raise the error that says why it has no
+        model."""
         if self.default is None and not self.requested and not self.versions:
             raise not_found(f"Request for unknown model: '{self.name}' is not found{self._because()}")
         if version in ("", "-1"):
@@ -157,7 +158,8 @@ class ModelLifecycle:
         return tuple(sorted(name for name, version in self.aliases.items() if version == number and serves))
 
     def failed_reload(self, version: ModelVersion) -> str:
-        """Return why the last load failed before any version was loaded, if it did and this version still serves; else ""."""
+        """Return why the last load failed before any version was loaded; "" if it did not, or if this version does not
+        serve."""
         return KEEPS_SERVING + self.error if self.error and version.model is not None else ""
 
     def _because(self) -> str:
@@ -166,7 +168,7 @@ class ModelLifecycle:
 
     # -- loading ---------------------------------------------------------------------------------------------------
     async def load(self, sources: list[VersionSource], golden: Sequence[GoldenCheck] = ()) -> LoadReport:
-        """Make exactly these versions READY, once they have answered the golden requests. On failure the old models keep
+        """Make exactly these versions READY, once they have answered the golden requests. If that fails, the old models keep
         serving, and LoadStopped is raised with the reasons of all versions."""
         self.error = ""
         numbers = [source.version for source in sources]
@@ -189,7 +191,7 @@ class ModelLifecycle:
     async def _go_through(
         self, sources: list[VersionSource], golden: Sequence[GoldenCheck], progress: LoadProgress
     ) -> None:
-        """Take the steps of a load in order; raise _Failed at the first step that fails."""
+        """Take the steps of a load in order. Raises _Failed at the first step that fails."""
         progress.begin(Step.CHECK)
         changes = await self._each(sources, partial(self._plan, golden))
         connected = await self._prepare_traffic(sources, changes)
@@ -227,7 +229,8 @@ class ModelLifecycle:
             progress.report.steps.clear()
 
     async def _each(self, things: list[T], work: Callable[[T], Coroutine[None, None, R]]) -> list[R]:
-        """Work on all versions at the same time. Return the results, or raise _Failed with the error of each failed version."""
+        """Work on all versions at the same time, and return the results. Raises _Failed with the error of each failed
+        version."""
         results = await asyncio.gather(*(work(thing) for thing in things), return_exceptions=True)
         sources = [thing.source if isinstance(thing, Change) else thing for thing in things]
         failures = {
@@ -240,7 +243,7 @@ class ModelLifecycle:
         return [result for result in results if not isinstance(result, BaseException)]
 
     async def _plan(self, golden: Sequence[GoldenCheck], source: VersionSource) -> Change:
-        """Complete the configuration of a version: most of its mistakes are found here, before any model is built."""
+        """Complete the configuration of a version. Most of its mistakes are found here, before any model is built."""
         version = self.versions.get(source.version)
         if version is None or version.model is None:
             statistics = self._builder.statistics(source.version)
@@ -254,7 +257,7 @@ class ModelLifecycle:
         return Change(version, source, config, built=not version.takes_in_place(source, config, awake=asked))
 
     async def _prepare_traffic(self, sources: list[VersionSource], changes: list[Change]) -> dict[str, Connected]:
-        """Return the remote arms of the traffic policy; raise _Failed if one may not be called or does not fit this model."""
+        """Return the remote arms of the traffic policy. Raises _Failed if one is not allowed or does not fit this model."""
         policy = traffic_of(sources[0].config)
         if policy is None:
             return {}
@@ -293,7 +296,7 @@ class ModelLifecycle:
                 raise
 
     async def _check_golden(self, changed: list[Change], golden: Sequence[GoldenCheck], progress: LoadProgress) -> None:
-        """Send the golden requests to every version that changes. Raise _Failed at the first unexpected answer, or when the
+        """Send the golden requests to every version that changes. Raises _Failed at the first unexpected answer, or if the
         model is unloaded."""
         checks = progress.begin(Step.GOLDEN, len(changed) * len(golden)).checks = []
         self._checking = self._loop.create_task(self._ask_golden(changed, golden, checks, progress))
@@ -331,16 +334,16 @@ class ModelLifecycle:
                     raise invalid(f"golden request '{one.golden.name}' failed: {result.detail}")
 
     def break_off(self, reason: str) -> None:
-        """Fail a load that waits for golden requests or for a child process: either may hang. reason: a clause.
+        """Fail a load that waits for golden requests or for a child process, because either may hang. reason: a clause.
 
-        Other loads cannot be broken off; they end on their own."""
+        Other loads end without this."""
         self._runtime.child_watch.break_off(self.name, reason)
         if self._checking is not None:
             self._broken_off = reason
             self._checking.cancel()
 
     async def _reconfigure_all(self, changes: list[Change]) -> None:
-        """Give the models that stay their new configuration. If one model fails, all get their old configuration back."""
+        """Give the remaining models their new configuration. If one model fails, all get their old configuration back."""
         before = {change.source.version: model.config for change in changes if (model := change.version.model)}
         try:
             await self._each(changes, self._reconfigure)
@@ -362,7 +365,7 @@ class ModelLifecycle:
         golden: Sequence[GoldenCheck],
         connected: Mapping[str, Connected],
     ) -> Callable[[], int]:
-        """Send requests to the new models. Return a function that counts the requests under way on the replaced models."""
+        """Send requests to the new models. Return a function that counts the open requests of the replaced models."""
         served = [version.model for version in self.versions.values() if version.model is not None]
         passed = frozenset(check.digest for check in golden)
         for change in changes:
@@ -397,7 +400,7 @@ class ModelLifecycle:
             self._progress = None
 
     def loading(self, number: int) -> Loading | None:
-        """Return how far the load of a version is, or None if no load of it is under way."""
+        """Return the progress of the load of a version, or None if no load of it runs."""
         progress = self._progress
         return progress.shown() if progress is not None and number in progress.versions else None
 
@@ -438,7 +441,7 @@ class ModelLifecycle:
 
     # -- sleeping --------------------------------------------------------------------------------------------------
     def sleep(self, version: ModelVersion) -> "asyncio.Task[None]":
-        """Free a version's weights; its next request loads them again. The returned task ends once the weights are freed."""
+        """Free a version's weights, which its next request loads again. The returned task ends when the weights are freed."""
         model = version.model
         assert isinstance(model, Model)
         version.memory_awake = model.held
@@ -450,7 +453,7 @@ class ModelLifecycle:
     async def _wake(self, version: ModelVersion, sleeping: SleepingModel) -> None:
         """Load the version for the first request, unless every waiting request has been cancelled. If a reload or an unload
         came first, the waiting requests get its outcome."""
-        async with self.lock:  # waking takes no other lock, so it never waits for a load that waits for the waking
+        async with self.lock:  # waking takes no other lock, so it never waits for a load that waits for it
             if not sleeping.pending:
                 return
             target = version.model
@@ -485,7 +488,7 @@ class ModelLifecycle:
 
     # -- unloading -------------------------------------------------------------------------------------------------
     def unload(self) -> None:
-        """Take no new requests; requests under way finish. Open sequences end, because no model is left to continue them."""
+        """Take no new requests. Open requests finish. Open sequences end, because no model is left to continue them."""
         self.break_off(UNLOADED)
         for version in self.versions.values():
             self._retire(version, "unloaded")
@@ -527,12 +530,12 @@ class ModelLifecycle:
         if version.state is State.UNLOADING and not version.draining:
             version.state = State.UNAVAILABLE
             version.statistics = self._builder.statistics(version.statistics.model_version)
-        del model  # the last reference: it has to go before memory is given back
+        del model  # the last reference, which must be gone before memory is given back
         with suppress(RuntimeError):  # the server has ended without waiting: its executor is shut down
             await self._runtime.memory_return.after_free(self._runtime.executor)
 
     def _choose_models(self) -> None:
-        """Set the model that each name of a version means. No name means the alias `default`, or else the highest version."""
+        """Set the model for each name of a version. No name means the alias `default`, or else the highest version."""
         serving = {number: version.model for number, version in sorted(self.versions.items()) if version.model}
         models = {str(number): model for number, model in serving.items()}
         models |= {name: serving[number] for name, number in self.aliases.items() if number in serving}
@@ -543,7 +546,7 @@ class ModelLifecycle:
         self._choose_destinations(serving)
 
     def _choose_destinations(self, serving: dict[int, Model | SleepingModel]) -> None:
-        """Set where the requests for each name go: to the model that the name means, unless a rollout divides the requests, or
+        """Set the destination of the requests for each name: the model of the name, unless a rollout splits the requests, or
         another model may have one of their sequences open."""
         destinations: dict[str, Destination] = dict(self._models_by_version)
         rollout, split = self._rollouts.of(self.identifier), None
@@ -578,8 +581,8 @@ class ModelLifecycle:
                 destinations[name] = SequenceRoute(version.models, self._fresh(name, destinations))
 
     def _fresh(self, name: str, destinations: dict[str, Destination]) -> Callable[[InFlightRequest], None]:
-        """Return the function that submits a request for a name if it belongs to no open sequence. The function raises an error
-        if no model has the name."""
+        """Return the function that submits a request for a name if it belongs to no open sequence. It raises an error if no
+        model has the name."""
         found = destinations.get(name)
         return found.submit if found is not None else lambda request: self._resolve_unusual(name).submit(request)
 
@@ -592,7 +595,7 @@ class MalformedVersion(ServingError):
 
 
 def parse_requested_version(version: str, aliases: Collection[str] = ()) -> int:
-    """Return the number of a version as a client wrote it; raise INVALID_ARG for anything else. aliases: for the message."""
+    """Return the number of a version as a client wrote it. Raises INVALID_ARG for other text. aliases: for the message."""
     if not version.isdecimal() or len(version) > 18:
         known = f" or an alias: {', '.join(sorted(aliases))}" if aliases else ""
         raise MalformedVersion(
@@ -602,7 +605,7 @@ def parse_requested_version(version: str, aliases: Collection[str] = ()) -> int:
 
 
 def check_requested_version(version: str) -> None:
-    """Raise INVALID_ARG for a text that can be neither a version's number nor an alias."""
+    """Raise INVALID_ARG for a text that can be neither a version number nor an alias."""
     if not is_alias(version):
         parse_requested_version(version)
 
@@ -626,7 +629,7 @@ def _release_of(source: VersionSource) -> int | None:
 
 
 def _reasons(failures: dict[int, ServingError]) -> str:
-    """Return why versions failed, in the words of Triton's message; a reason that several versions share appears once."""
+    """Return why versions failed, in the words of Triton's message. A reason that several versions share appears once."""
     return "; ".join(
         f"version {', '.join(numbers)} {'is' if len(numbers) == 1 else 'are'} at UNAVAILABLE state: {reason}"
         for reason, numbers in _by_reason(failures).items()
@@ -634,7 +637,7 @@ def _reasons(failures: dict[int, ServingError]) -> str:
 
 
 def _plain_reasons(failures: dict[int, ServingError]) -> str:
-    """Return why versions failed, without Triton's words; the versions are named only if their reasons differ."""
+    """Return why versions failed, without Triton's words. The versions are named only if their reasons differ."""
     reasons = _by_reason(failures)
     if len(reasons) == 1:
         return next(iter(reasons))
@@ -649,7 +652,7 @@ def _by_reason(failures: dict[int, ServingError]) -> dict[str, list[str]]:
 
 
 def _handler_status(failures: dict[int, ServingError]) -> int | None:
-    """Return the HTTP status with which a model's own code refused to load, or None if the load failed for another reason."""
+    """Return the HTTP status if a model's own code refused to load, or None if the load failed for another reason."""
     return next((error.status for error in failures.values() if isinstance(error, HandlerFailed)), None)
 
 

@@ -3,9 +3,9 @@
 load(name) -> identifiers of that name -> lock of each model -> files read -> steps loaded -> ModelLifecycle.load
 
 Locks are taken from an ensemble down to its steps: the load of an ensemble holds the ensemble's lock while the steps load, each
-under its own lock. No task that holds a step's lock waits for the lock of an ensemble, and an ensemble that would contain
-itself is refused before its steps load, so that no load waits for itself. Waking a model takes only the lock of that model. To
-make room for a woken model, only models whose lock is free are put to sleep.
+under its own lock. No task that holds a step's lock waits for the lock of an ensemble. An ensemble that would contain itself
+is refused before its steps load. So no load waits for itself. Waking a model takes only the lock of that model. To make room
+for a woken model, only models whose lock is free are put to sleep.
 """
 
 import asyncio
@@ -44,12 +44,12 @@ log = logging.getLogger(__name__)
 
 K = TypeVar("K")
 
-# Levels of ensembles and their steps: a request, its answer and a readiness check go through all of them in nested calls.
+# The most levels of nested ensembles. Requests, answers and readiness checks go through them in nested calls.
 MAX_NESTED = 32
 
 
 class LoadFailed(ServingError):
-    """Raised when a load fails before any version is loaded. `reason` says why; the message begins with Triton's words."""
+    """Raised when a load fails before any version is loaded. `reason` says why. The message begins with Triton's words."""
 
     prefix = "load failed for model '{}'"
 
@@ -59,7 +59,7 @@ class LoadFailed(ServingError):
 
 
 class NotPolled(LoadFailed):
-    """Raised when the repository has no readable model of that name; versions that were loaded before keep serving."""
+    """Raised when the repository has no readable model of that name. Versions that were loaded before keep serving."""
 
     prefix = "failed to load '{}', failed to poll from model repository"
 
@@ -73,7 +73,7 @@ class Reading(NamedTuple):
 
 
 class ModelLoader:
-    """Runs on the event loop's thread; files and networks are read on other threads."""
+    """Runs on the event loop's thread. Files and networks are read on other threads."""
 
     def __init__(
         self,
@@ -105,10 +105,10 @@ class ModelLoader:
         files: Mapping[str, bytes] | None = None,
         golden: Sequence[GoldenCheck] = (),
     ) -> LoadReport:
-        """Load or reload the model of that name in each namespace that has one; `files` create one in the namespace "".
+        """Load or reload the model of that name in each namespace that has one. `files` create one in the namespace "".
 
         The steps of an ensemble are loaded first, unless they are loaded already. Loading an unchanged model does nothing.
-        LoadStopped says why a load failed and how far it got.
+        Raises LoadStopped, with the reason and the steps so far, if a load fails.
         """
         if files:
             loads = [self._begin(ModelIdentifier(name), config, files, golden)]
@@ -136,7 +136,7 @@ class ModelLoader:
     async def load_identified(
         self, model: ModelIdentifier, config: str = "", golden: Sequence[GoldenCheck] = ()
     ) -> LoadReport:
-        """Load one model. Loads run one after another; waiting loads without configuration or golden requests are merged."""
+        """Load one model. Loads run one after another. Waiting loads without configuration or golden requests are merged."""
         if config or golden:
             return await self._begin(model, config, {}, golden)
         task = self._waiting_loads.get(model)
@@ -148,7 +148,7 @@ class ModelLoader:
     async def _begin(
         self, model: ModelIdentifier, config: str, files: Mapping[str, bytes], golden: Sequence[GoldenCheck]
     ) -> LoadReport:
-        """Load with the configuration and files of a request. The load goes on even if its caller is cancelled."""
+        """Load with the configuration and files of a request. The load continues even if its caller is cancelled."""
         return await asyncio.shield(self._task(self._load_alone(model, config, files, golden)))
 
     def _task(self, load: Coroutine[None, None, LoadReport]) -> "asyncio.Task[LoadReport]":
@@ -160,7 +160,7 @@ class ModelLoader:
     def _forget(self, task: "asyncio.Task[LoadReport]") -> None:
         self._loads.discard(task)
         if not task.cancelled():
-            task.exception()  # marks the error as seen: asyncio does not log it if every caller has gone
+            task.exception()  # marks the error as seen, because asyncio would log it if every caller has gone
 
     def _load_ended(self, model: ModelIdentifier, task: "asyncio.Task[LoadReport]") -> None:
         if self._waiting_loads.get(model) is task:
@@ -235,8 +235,8 @@ class ModelLoader:
     async def _find(self, name: str) -> list[ModelIdentifier]:
         """Return the models of a name: the models in the repositories or, if there are none, models that were loaded before.
 
-        If the repositories know no such model, the cloud is asked: the model may have just been published. Raise NotPolled
-        if the model is found nowhere.
+        If the repositories know no such model, the cloud is asked, because the model may have just been published. Raises
+        NotPolled if the model is found nowhere.
         """
         try:
             found = self._identifiers(name)
@@ -254,11 +254,11 @@ class ModelLoader:
 
     @property
     def _refreshes(self) -> bool:
-        """Return whether a load asks the cloud for the newest files; if not, only polls do."""
+        """Return whether a load asks the cloud for the newest files. If not, only polls do."""
         return self._options.model_control_mode == "explicit"
 
     async def _read_model(self, model: ModelIdentifier, config: str, files: Mapping[str, bytes]) -> Reading:
-        """Return the files to load. Raise LoadFailed if no version can be served, NotPolled if there is no readable model."""
+        """Return the files to load. Raises LoadFailed if no version can be served, NotPolled if there is no readable model."""
         try:
             if files:
                 folder: Path | None = await self._runtime.in_thread(self._overrides.write, model, config, files)
@@ -272,7 +272,7 @@ class ModelLoader:
             raise NotPolled(model.name, error) from error
 
     def _read_with_override(self, model: ModelIdentifier, folder: Path, config: str) -> Reading:
-        """Read a model with this override; without one, with the last override, unless the files have changed since."""
+        """Read a model with this override or, for "", with the last one unless the files have changed since."""
         files = fingerprint(folder) if folder.is_dir() else ()
         for sentence in ignored_folders(folder) if files else ():
             log.warning("'%s': %s", model, sentence)
@@ -307,7 +307,7 @@ class ModelLoader:
     async def _refuse_cycle(self, ensemble: ModelIdentifier, steps: Sequence[ModelIdentifier]) -> None:
         """Raise INVALID_ARG for an ensemble that would contain itself, by the steps of all models that are or will be loaded.
 
-        A load records its steps before it waits for another load: of two ensembles that name each other, the later one is
+        A load records its steps before it waits for another load. So, of two ensembles that name each other, the later one is
         refused.
         """
         read: dict[ModelIdentifier, set[ModelIdentifier]] = {}  # the steps of models that are not loaded
@@ -322,7 +322,7 @@ class ModelLoader:
         steps: Sequence[ModelIdentifier],
         read: Mapping[ModelIdentifier, set[ModelIdentifier]],
     ) -> list[ModelIdentifier]:
-        """Return the models below the ensemble whose steps still have to be read. Raise INVALID_ARG if the ensemble is below
+        """Return the models below the ensemble whose steps still have to be read. Raises INVALID_ARG if the ensemble is below
         itself, or if too many levels are below and above it."""
         unread: dict[ModelIdentifier, None] = {}
         level = {step: step for step in steps}  # each model, and the step of the ensemble that leads to it
@@ -391,7 +391,7 @@ class ModelLoader:
 
     # -- unloading -------------------------------------------------------------------------------------------------
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
-        """Begin to drain a model in each namespace; with `unload_dependents`, also the models of its steps.
+        """Begin to drain a model in each namespace and, with `unload_dependents`, the models of its steps.
 
         Unloading an unknown model does nothing, as in Triton.
         """
@@ -432,12 +432,12 @@ class ModelLoader:
         return {step for model in models for step in step_models(model.config)}
 
     def close(self) -> None:
-        """Delete the files that load requests brought."""
+        """Delete the files that load requests contained."""
         self._overrides.close()
 
 
 def _report(result: "LoadReport | BaseException") -> LoadReport:
-    """Return the report of a load that succeeded or failed; raise any error that is not a ServingError."""
+    """Return the report of a load that succeeded or failed. Raises any error that is not a ServingError."""
     if isinstance(result, LoadReport):
         return result
     if isinstance(result, ServingError):
@@ -446,7 +446,7 @@ def _report(result: "LoadReport | BaseException") -> LoadReport:
 
 
 async def failures(loads: Mapping[K, Coroutine[None, None, object]]) -> list[tuple[K, ServingError]]:
-    """Await loads at the same time. Return the failures; raise any error that is not a ServingError."""
+    """Await loads at the same time, and return the failures. Raises any error that is not a ServingError."""
     results = await asyncio.gather(*loads.values(), return_exceptions=True)
     found = []
     for key, result in zip(loads, results, strict=True):

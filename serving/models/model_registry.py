@@ -1,4 +1,4 @@
-"""All models that are or were loaded, unless they were forgotten since, and the lookup of a model by its name.
+"""The models that are or were loaded, and the lookup of a model by its name.
 
 Clients and Python models give only a name. Such a name means the one model of that name whose load was requested and that was
 not unloaded since. If several namespaces have such a model, the name is ambiguous and means none of them. A step of an ensemble
@@ -17,7 +17,7 @@ from serving.models.sleeping_model import SleepingModel
 
 
 class ModelRegistry:
-    """Changed only on the event loop's thread; other threads look up the models of steps without a lock."""
+    """Changed only on the event loop's thread. Other threads look up the models of steps without a lock."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, ModelLifecycle] = {}  # the model that a bare name means; read for every request
@@ -45,7 +45,7 @@ class ModelRegistry:
             self.by_name.pop(lifecycle.name, None)
 
     def set_requested(self, lifecycle: ModelLifecycle, requested: bool) -> None:
-        """Record that the load of a model was requested, or its unload."""
+        """Record that the load or the unload of a model was requested."""
         lifecycle.requested = requested
         self._update_by_name(lifecycle.name)
 
@@ -53,7 +53,7 @@ class ModelRegistry:
         return [lifecycle for lifecycle in self if lifecycle.requested]
 
     def named(self, name: str) -> list[ModelLifecycle]:
-        """Return all models of that name, in whatever namespace and state."""
+        """Return all models of that name, in any namespace and state."""
         return list(self._namesakes.get(name, ()))
 
     def _update_by_name(self, name: str) -> None:
@@ -66,7 +66,7 @@ class ModelRegistry:
 
     # -- names -----------------------------------------------------------------------------------------------------
     def find(self, name: str) -> ModelLifecycle:
-        """Return the model that a bare name means; raise NOT_FOUND if there is none, INVALID_ARG if there are several."""
+        """Return the model that a bare name means. Raises NOT_FOUND if there is none, and INVALID_ARG if there are several."""
         lifecycle = self.by_name.get(name)
         if lifecycle is None:
             if name not in self._namesakes:
@@ -75,12 +75,12 @@ class ModelRegistry:
         return lifecycle
 
     def step_model(self, namespace: str, name: str, version: int) -> Model | SleepingModel:
-        """Return the model of a step of an ensemble in that namespace; version -1 means the default one."""
+        """Return the model of a step of an ensemble in that namespace. Version -1 means the default version."""
         return self.find_step(name, namespace).resolve("" if version < 1 else str(version))
 
     def find_step(self, name: str, namespace: str) -> ModelLifecycle:
         """Return the model that a step means now: the model in the ensemble's own namespace. If that model is unloaded or not
-        loaded yet, the step means the requested model of this name in another namespace, provided that there is only one."""
+        loaded yet, it is the requested model of this name in another namespace, provided that there is only one."""
         own = self._all.get((name, namespace))
         if own is not None and own.default is not None:
             return own

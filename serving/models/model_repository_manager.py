@@ -55,7 +55,7 @@ class ModelRepositoryManager:
         control: ModelControl | None = None,
         memory: Callable[[], RequestMemory] = RequestMemory,
     ) -> None:
-        """memory: returns the memory of the server's requests, in which the requests that rollouts keep are counted too."""
+        """memory: returns the server's RequestMemory, which also counts the requests that rollouts keep."""
         self._executor = ThreadPoolExecutor(options.model_load_thread_count, thread_name_prefix="load")
         self._repositories = ModelRepositories(options)
         self._models = ModelRegistry()
@@ -98,7 +98,7 @@ class ModelRepositoryManager:
             self._destination(asked.model_name, asked.model_version).submit(request)
 
     def _destination(self, name: str, version: str) -> Destination:
-        """Return where a request goes; count the request if its model is known but does not serve."""
+        """Return where a request goes. Count the request if its model is known but does not serve."""
         try:
             lifecycle = self._by_name.get(name) or self._models.find(name)
             return lifecycle.destination(version)
@@ -111,7 +111,7 @@ class ModelRepositoryManager:
                 del failure  # it refers to this frame, which refers to the request
 
     def resolve_counted(self, name: str, version: str) -> Model | SleepingModel:
-        """Return the model as `resolve` does, to read a request by its configuration; count the request if none serves."""
+        """Return the model as `resolve` does, to read a request by its configuration. Count the request if no model serves."""
         try:
             return self.resolve(name, version)
         except ServingError as error:
@@ -128,7 +128,7 @@ class ModelRepositoryManager:
         lifecycle.destination(request.asked.model_version).submit(request)
 
     def resolve(self, name: str, version: str) -> Model | SleepingModel:
-        """Return the model, loaded or sleeping, that a client means, or raise NOT_FOUND, UNAVAILABLE or INVALID_ARG."""
+        """Return the model, awake or asleep, that a client means. Raises NOT_FOUND, UNAVAILABLE or INVALID_ARG."""
         try:
             lifecycle = self._by_name.get(name) or self._models.find(name)
             return lifecycle.resolve(version)
@@ -164,7 +164,7 @@ class ModelRepositoryManager:
         """Return whether a model of that name is or was loaded, or is in a repository."""
         try:
             return self.knows(name) or bool(self._repositories.identifiers(name))
-        except ServingError:  # not a valid name, or one that two repositories have
+        except ServingError:  # the name is not valid, or two repositories have it
             return False
 
     def knows(self, name: str) -> bool:
@@ -175,7 +175,7 @@ class ModelRepositoryManager:
         return self._models.find(name).ready_versions()
 
     def rollout(self, name: str) -> Rollout | None:
-        """Return the rollout of a model, None if it has none; raise NOT_FOUND for an unknown model."""
+        """Return the rollout of a model, or None if it has none. Raises NOT_FOUND for an unknown model."""
         return self.rollouts.of(self._models.find(name).identifier)
 
     @property
@@ -184,7 +184,7 @@ class ModelRepositoryManager:
         return bool(self._repositories.remote)
 
     def missing_repositories(self) -> list[Path]:
-        """Return the folders that were missing at start and still are."""
+        """Return the folders that were missing at the start and still are."""
         return self._repositories.missing
 
     @property
@@ -196,7 +196,7 @@ class ModelRepositoryManager:
         return self._runtime.cache
 
     def processes(self, name: str, version: str) -> list[ModelProcess]:
-        """Return the child processes of a version's instances; none if the version sleeps or runs in the server's process."""
+        """Return the child processes of a version's instances; [] if the version sleeps or runs in the server's process."""
         model = self.resolve(name, version)
         memory = self._runtime.child_memory
         return [
@@ -227,7 +227,7 @@ class ModelRepositoryManager:
 
     # -- life ------------------------------------------------------------------------------------------------------
     async def shutdown(self) -> None:
-        """Finish every request, then unload: a request under way may still call other models (steps, Python models)."""
+        """Finish every request, then unload: until then a request may still call other models (steps, Python models)."""
         self._residency.stop()
         try:
             while any(lifecycle.busy() for lifecycle in self._models) or self.rollouts.busy():

@@ -1,7 +1,7 @@
-"""How one model answers its requests: from batches, from an ensemble's steps, from a stream of responses, from the cache.
+"""How one model answers its requests: from batches, an ensemble's steps, a stream of responses, or the cache.
 
-A request gets one final answer. Each callback counts the answer, gives it the form that the client asked for, and sends it; an
-error that is raised on the way is the request's answer.
+A request gets one final answer. Each callback counts the answer, gives it the form that the client asked for, and sends it.
+An error that is raised meanwhile becomes the request's answer.
 """
 
 import time
@@ -21,7 +21,7 @@ from serving.extensions.tensor_parameters import apply_targets
 from serving.resources.response_cache import ModelCache
 from serving.telemetry.statistics import ModelStatistics, Phases
 
-# With this parameter, a response also says how long the request spent in the queue and in its batch.
+# With this parameter, a response also has the time that the request spent in the queue and in its batch.
 TIMING = "slipway_timing"
 
 
@@ -56,7 +56,7 @@ class ModelResponses:
         labels: Callable[[], Labels],
         withdraw: Callable[[InFlightRequest], None],
     ) -> None:
-        """labels: gives the model's labels. withdraw: takes a request that failed out of the scheduler."""
+        """labels: returns the model's labels. withdraw: removes a failed request from the scheduler."""
         self._spec = spec
         self._statistics = statistics
         self._cache: ModelCache | None = None
@@ -75,7 +75,7 @@ class ModelResponses:
 
     @_fails_the_request
     def rejected(self, request: InFlightRequest, error: ServingError) -> None:
-        """Answer a request with an error: its scheduler has accepted it but will not execute it."""
+        """Answer a request that the scheduler has accepted but will not execute with an error."""
         self.count_refusal(request, error)
         request.respond(error)
 
@@ -103,7 +103,7 @@ class ModelResponses:
 
     @_fails_the_request
     def ensemble_answered(self, request: InFlightRequest, answer: Answer, steps: Phases) -> None:
-        """Answer the request to an ensemble that is done. answer: its last response, or None if that is already sent. steps:
+        """Answer the request to an ensemble that is done. answer: its last response, or None if that was already sent. steps:
         the durations of the steps."""
         if isinstance(answer, ServingError):
             self._statistics.count_failure(request, "CANCELED" if answer.code is Code.CANCELLED else "OTHER")
@@ -147,7 +147,7 @@ class ModelResponses:
 
     @_fails_the_request
     def answered_late(self, request: InFlightRequest, answer: Answer, _: bool) -> None:
-        """Send the one response that a model, which is not decoupled, has given after its batch."""
+        """Send the one response that a model which is not decoupled has given after its batch."""
         if request.finished or answer is None:
             return
         if isinstance(answer, ServingError):
@@ -218,7 +218,7 @@ class ModelResponses:
         return True
 
     def _executed(self, batch: Batch, request: InFlightRequest) -> None:
-        """Tell a request's observers that its batch has run."""
+        """Notify a request's observers that its batch has run."""
         if request.stream is not None:
             request.stream.executing = False
         for observer in request.observers:
@@ -230,7 +230,7 @@ class ModelResponses:
             return False
         if answer is None and (self._decoupled or request in batch.later):
             return not request.cancelled  # its responses come separately from the batch
-        if not request.finished:  # a finished request was cancelled meanwhile, or only fills its batch
+        if not request.finished:  # a finished request was cancelled, or only fills its batch
             error = (
                 answer
                 if isinstance(answer, ServingError)

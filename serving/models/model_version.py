@@ -38,7 +38,7 @@ class ModelVersion:
     state: State = State.UNAVAILABLE
     reason: str = ""
     retired: bool = False  # taken out of service on purpose
-    failed: bool = False  # its last load failed, even if an earlier one serves
+    failed: bool = False  # its last load failed, even if an earlier model serves
     model: Model | SleepingModel | None = None
     source: VersionSource | None = None  # the source of `model`
     release: int | None = None  # the release of `model`
@@ -84,8 +84,8 @@ class ModelVersion:
 
     def takes_in_place(self, source: VersionSource, config: ModelConfig, *, awake: bool) -> bool:
         """Return whether the serving model can take a new configuration without being built again: the files are the same, the
-        change needs no new build, and the model need not be woken. awake: the model has to be awake whatever its residency
-        says."""
+        change needs no new build, and the model need not be woken. awake: the model has to be awake, whatever its residency
+        is."""
         if self.model is None or self.source is None or self.source.files != source.files:
             return False
         must_wake = self.asleep and (awake or residency_of(config).mode == PINNED)
@@ -124,12 +124,12 @@ class ModelVersion:
         self._requests, self.last_used = self._finished(), now
 
     def notice_use(self, now: float) -> None:
-        """Mark the version as used if requests are under way, or have ended since the last call."""
+        """Mark the version as used if it has open requests, or if requests have ended since the last call."""
         if self._finished() != self._requests or (self.model is not None and self.model.in_flight):
             self.mark_used(now)
 
     def may_sleep(self, now: float) -> bool:
-        """Return whether the version is awake, is allowed to sleep, and has no request under way and no sequence open."""
+        """Return whether the version is awake and allowed to sleep, and has no open request or sequence."""
         model = self.model
         if self.residency.mode == PINNED or model is None or self.asleep:
             return False
@@ -141,7 +141,7 @@ class ModelVersion:
 
 
 def _sequence_idle_s(config: ModelConfig) -> float:
-    """Return how many seconds a sequence may be silent before it ends."""
+    """Return after how many idle seconds a sequence ends."""
     if not config.HasField("sequence_batching"):
         return 0.0
     return float(config.sequence_batching.max_sequence_idle_microseconds or DEFAULT_SEQUENCE_IDLE_US) / 1e6

@@ -25,8 +25,8 @@ class IndexRow(NamedTuple):
     """A row of the repository index: the fields of Triton, and the additional fields of this server.
 
     `version` and `state` are "" for a model of which no version was ever loaded. `failed`: whether the last load
-    failed. `release`: the release in the configuration. `aliases`: the aliases of the version. `loading`: how far a load under
-    way is.
+    failed. `release`: the release in the configuration. `aliases`: the aliases of the version. `loading`: the progress of a
+    running load.
     """
 
     name: str
@@ -41,7 +41,7 @@ class IndexRow(NamedTuple):
 
 
 class RepositoryIndex:
-    """Reads the registry and the repositories; changes neither. Runs on the event loop's thread."""
+    """Reads the registry and the repositories without changing them. Runs on the event loop's thread."""
 
     def __init__(self, models: ModelRegistry, repositories: ModelRepositories) -> None:
         self._models = models
@@ -98,7 +98,7 @@ class RepositoryIndex:
         """Return whether every requested model serves, except models that are being loaded and have not failed before.
 
         A model that failed counts as not ready until it serves, so that readiness does not flicker each time that its load is
-        tried again. despite_new: also leave out models that were found after the start and have not served yet."""
+        retried. despite_new: also leave out models that were found after the start and have not served yet."""
         return all(
             lifecycle.default is not None
             or (lifecycle.lock.locked() and not lifecycle.failed)
@@ -107,12 +107,12 @@ class RepositoryIndex:
         )
 
     def expect_requested(self) -> None:
-        """Expect every model that was requested by now, at the end of the start, to serve."""
+        """Expect every model that was requested until now to serve. Called at the end of the start."""
         for lifecycle in self._models.requested():
             lifecycle.expected = True
 
     async def confirm_all_ready(self) -> bool:
-        """Return whether every serving model reports that it is ready, as far as its backend can report that."""
+        """Return whether every serving model confirms that it is ready, if its backend can do so."""
         versions = [
             version
             for lifecycle in self._models.requested()
@@ -130,13 +130,13 @@ class RepositoryIndex:
         return self._statistics(found, lambda version: version.model is not None if ready else bool(version.models))
 
     def all_statistics(self) -> list[ModelStatistics]:
-        """Return the statistics of every version that is or was loaded; the statistics of an unloaded version are zero."""
+        """Return the statistics of every version that is or was loaded. The statistics of an unloaded version are zero."""
         return self._statistics(self._models, lambda version: True)
 
     def _statistics(
         self, lifecycles: Iterable[ModelLifecycle], chosen: Callable[[ModelVersion], bool]
     ) -> list[ModelStatistics]:
-        """Return the statistics of the chosen versions, with their present status."""
+        """Return the statistics of the chosen versions, with their current status."""
         found = []
         for lifecycle in lifecycles:
             for version in filter(chosen, lifecycle.versions.values()):

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class RepositoryPoller:
-    """Runs on the event loop's thread; files and networks are read on other threads."""
+    """Runs on the event loop's thread. Files and networks are read on other threads."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class RepositoryPoller:
     async def poll(self) -> list[tuple[str, ServingError]]:
         """Load and unload models that changed in the repositories since the last poll. Return the failures.
 
-        A model that fails is tried again when its files change, or when it could not be copied.
+        A model that fails is retried when its files change, or if it could not be copied.
         """
         failed = await self.list_models()
         fingerprints = await self._runtime.in_thread(self._repositories.fingerprints)

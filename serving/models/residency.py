@@ -1,6 +1,6 @@
 """Puts models to sleep by their `slipway.residency`: idle ones, and the least recently used ones when a memory budget is full.
 
-Requests do no work for this: once a second the manager reads the counters of the models that may sleep.
+Requests do no extra work: once a second the manager reads the counters of the models that may sleep.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class ResidencyManager:
 
     @asynccontextmanager
     async def reserve(self, needed: MemoryUse, name: str) -> AsyncIterator[None]:
-        """Reserve memory for a load of the model `name`, see `make_room`. If no other model may go to sleep, the load exceeds
+        """Reserve memory for a load of the model `name`, after `make_room`. If no other model may go to sleep, the load exceeds
         the budget, and a warning is logged."""
         if device := await self.make_room(needed, name):
             log.warning("loading '%s' goes over the budget of the %s: no other model may go", name, device)
@@ -75,7 +75,7 @@ class ResidencyManager:
 
     async def make_room(self, needed: MemoryUse, name: str) -> str:
         """Put the least recently used models to sleep until the budgets have room for the model `name`. Return the device whose
-        budget is still too small; "" if there is none."""
+        budget is still too small, or ""."""
         while (device := self._exceeded(needed)) is not None:
             victim = self._least_recently_used(device)
             if victim is None:
@@ -83,7 +83,7 @@ class ResidencyManager:
             model, version = victim
             with about(model.name):
                 log.info("'%s' makes room for '%s'", model.name, name)
-            # Wait only for this version: an earlier model of it that drains may have requests that wait for the model `name`.
+            # Wait only for the victim: another draining model of the version may have requests that wait for the model `name`.
             await asyncio.wait({model.sleep(version)})
         return ""
 
@@ -119,7 +119,7 @@ class ResidencyManager:
                 log.exception("looking for idle models failed; trying again")
 
     async def _let_go(self, now: float) -> None:
-        """Put idle models to sleep, then others for as long as all models together exceed a budget."""
+        """Put idle models to sleep, then others as long as all models together exceed a budget."""
         for model, version in self._versions():
             version.notice_use(now)
             mode, idle_seconds = version.residency

@@ -1,9 +1,9 @@
-"""Routes each request of a sequence to the model that has the sequence open, whatever version its name means by now.
+"""Routes each request of a sequence to the model that has the sequence open, even if its name now means another version.
 
-A name may come to mean another version in the middle of a sequence: an alias moves, a release or a rollout's weight chooses
-another version, a version is replaced or retired. A model's scheduler knows its open sequences, even while the model drains; a
-RemoteModel knows the open sequences on its server. If several models know the same correlation ID, the request goes to the
-sequence that began last.
+A name may come to mean another version in the middle of a sequence: an alias is reassigned, a release or a rollout's weight
+chooses another version, or a version is replaced or retired. A model's scheduler knows its open sequences, even while the
+model drains. A RemoteModel knows the open sequences on its server. If several models have the same correlation ID open, the
+request goes to the sequence that began last.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ class SequenceRoute:
         submit: Callable[[InFlightRequest], None],
         split: TrafficSplit | None = None,
     ) -> None:
-        """submit: takes requests that belong to no open sequence; raises an error if no model serves. split: the split of a
+        """submit: takes requests that belong to no open sequence, and raises an error if no model serves. split: the split of a
         rollout, which counts the requests of open sequences."""
         self._models = models
         self._submit = submit

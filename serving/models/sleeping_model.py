@@ -1,5 +1,4 @@
-"""A model version whose weights are not in memory. A sleeping model takes the place of a Model until the first request loads
-the Model.
+"""A stand-in for a Model whose weights are not in memory, until the first request loads them.
 
 submit(request) -> the request waits -> the lifecycle builds the Model -> hand_over(model): every waiting request, in order
 """
@@ -24,13 +23,13 @@ from serving.telemetry.statistics import ModelStatistics
 ASLEEP = "asleep: loads on its first request"
 RETRY_S = 1.0  # after a failed load, requests fail immediately for this long
 
-# A function that builds the model and then, in one step of the event loop, puts the model in the place of the sleeping one and
-# calls `hand_over`. Or it raises an error. It builds nothing if no request waits any more.
+# A function that builds the model, unless no request waits any more, or raises an error. In one step of the event loop, it
+# puts the model in the place of the sleeping one and calls `hand_over`.
 Wake = Callable[["SleepingModel"], Coroutine[None, None, None]]
 
 
 class SleepingModel:
-    """`config` is complete and checked, so that metadata and configuration are answered without loading the weights."""
+    """`config` is complete and checked, so metadata and configuration are available without the weights."""
 
     memory = held = NOTHING
 
@@ -61,14 +60,14 @@ class SleepingModel:
 
     @property
     def needs_eviction(self) -> bool:
-        """Return whether other models would have to be evicted to load this one; checked at most once a second."""
+        """Return whether other models would have to be evicted to load this one. Checked at most once a second."""
         now = time.monotonic()
         if now - self._room_checked_at >= RETRY_S:
             self._needs_eviction, self._room_checked_at = not self._has_room(), now
         return self._needs_eviction
 
     def submit(self, request: InFlightRequest) -> None:
-        """Keep the request and begin to load. Raise UNAVAILABLE if the last load failed less than RETRY_S ago."""
+        """Keep the request and begin to load. Raises UNAVAILABLE if the last load failed less than RETRY_S ago."""
         if self._failure and time.monotonic() < self._failed_at + RETRY_S:
             self.statistics.count_failure(request, "REJECTED")
             raise unavailable(self._failure)
@@ -78,7 +77,7 @@ class SleepingModel:
             self._task = asyncio.get_running_loop().create_task(self._wake_up())
 
     def take_back(self, wanted: Callable[[InFlightRequest], bool]) -> list[InFlightRequest]:
-        """Remove and return the waiting requests for which `wanted` is true; requests of sequences stay."""
+        """Remove and return the waiting requests for which `wanted` is true. Requests of sequences stay."""
         taken = [request for request in self._waiters if wanted(request) and not request.sequence.id]
         for request in taken:
             self._waiters.withdraw(request)
@@ -86,14 +85,14 @@ class SleepingModel:
         return taken
 
     def sequence_start_ns(self, identifier: int | str) -> int:
-        """Return when the first waiting request of a sequence came, in monotonic ns; 0 if none waits."""
+        """Return when the first waiting request of a sequence arrived, in monotonic ns; 0 if no request waits."""
         return next((one.arrival_ns for one in self._waiters if one.sequence.id == identifier), 0)
 
     def unready_reasons(self) -> list[str]:
         return []
 
     async def confirm_ready(self) -> bool:
-        """Return True: a sleeping model waits for its first request, and has no instances to ask."""
+        """Return True, because a sleeping model only waits for its first request and has no instances to ask."""
         return True
 
     async def reconfigure(self, config: ModelConfig) -> None:
@@ -101,12 +100,12 @@ class SleepingModel:
         self.spec = dataclasses.replace(self.spec, config=config)
 
     async def drain(self) -> None:
-        """Wait until every waiting request has been handed on or answered."""
+        """Wait until every waiting request has been passed on or answered."""
         if self._task is not None:
             await self._task
 
     def hand_over(self, model: "Model | SleepingModel") -> None:
-        """Submit every waiting request to the model, in their order."""
+        """Submit all waiting requests to the model, in order."""
         self._awake = model
         self._waiters.ask()
         self._awake = None  # keeps no reference, so that the lifecycle can free the model
@@ -120,7 +119,7 @@ class SleepingModel:
             self._failed_at = time.monotonic()
         finally:
             self._task = None
-        self._waiters.ask()  # after a failure: answer the waiting requests with it
+        self._waiters.ask()  # after a failure, answers the waiting requests with it
 
     def _may_go(self, request: InFlightRequest) -> bool:
         """Return whether the load is over, successful or not."""
@@ -135,7 +134,7 @@ class SleepingModel:
         request.respond(unavailable(self._failure))
 
     def request_ended(self, request: InFlightRequest) -> None:
-        """Do nothing: the waiters have already forgotten the request."""
+        """Do nothing, because the waiters have already forgotten the request."""
 
     def request_cancelled(self, request: InFlightRequest) -> None:
         """Remove a request that its client has cancelled."""
