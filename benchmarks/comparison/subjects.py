@@ -104,7 +104,7 @@ def all_servers(frontend_workers: int = 0) -> list[Server]:
             "mlserver",
             "MLServer",
             "a custom runtime; adaptive batching with `max_batch_size` 64 and `max_batch_time` 1 ms; `parallel_workers` 0, "
-            "which is quicker here than a pool, since the model takes less time than the way to another process.",
+            "because sending a request to another process takes longer than this model.",
             v2("mlp", ("JSON", "gRPC")),
             mlserver_command,
             grpc=True,
@@ -135,8 +135,8 @@ def all_servers(frontend_workers: int = 0) -> list[Server]:
         peer(
             "fastapi",
             "FastAPI",
-            "the server that a team starts with: under uvicorn with uvloop and httptools, one process, no access log, one "
-            "forward pass for each request.",
+            "what a team builds first: uvicorn with uvloop and httptools, one process, no access log, one forward pass for "
+            "each request.",
             plain(),
             fastapi_command(1),
         ),

@@ -10,9 +10,9 @@ from benchmarks.report.charts import Bar, Range, bars, ranges
 from benchmarks.report.summary import Row, ratio, rows
 
 BESIDE_TRITON, THROUGHPUT, LATENCY = "benchmarks-triton.svg", "benchmarks-throughput.svg", "benchmarks-latency.svg"
-AT = "32 clients"  # the load of the promised factors
+AT = "32 clients"  # the load to which TARGETS applies
 OPEN = "80% load"
-# The peers in Python. The promised factors compare Slipway's throughput with theirs, at `AT` and with the same JSON.
+# The peers in Python. TARGETS has the target ratios of Slipway's throughput to theirs, at `AT` and with the same JSON.
 PYTHON_PEERS = ("mlserver", "litserve", "bentoml", "ray", "fastapi", "fastapi_workers")
 TARGETS = {"torchserve": 3.0} | dict.fromkeys(PYTHON_PEERS, 5.0)
 BATCHING_TARGET = 2.0
@@ -21,69 +21,71 @@ Table = list[list[str]]
 HEAD = """\
 # Benchmarks
 
-Written by `make bench-peers` and `make bench-triton`, which measure, and by nobody's hand; the figures of every round are in
-[docs/benchmarks](benchmarks/). Figures of different runs or machines do not compare; ratios of one run do. Under
-perf_analyzer's own load: [perf_analyzer](perf-analyzer.md). What loading, many models and large tensors cost in memory:
-[memory and scale](memory-and-scale.md).
+`make bench-peers` and `make bench-triton` measure and write this page; nobody edits it by hand. The figures of every round are
+in [docs/benchmarks](benchmarks/). Compare ratios of one run, not figures of different runs or machines. Two other pages have
+figures of [perf_analyzer](perf-analyzer.md), and of the memory for
+[loading, many models and large tensors](memory-and-scale.md).
 """
 
 PEERS = """\
-# The same model behind every server
+# The same model on every server
 
 {date}, commit {commit}, {machine}. Load average before the run: {load_average}.
 
-The model is a multilayer perceptron 512-1024-1024-10 (FP32), one ONNX file in ONNX Runtime with one thread, the same version
-everywhere; a request is one row. In a process of its own it takes {alone_1} us for one row, {alone_16} us a row in batches of
-16, and {alone_64} us in batches of 64. Before it is measured, each server must answer with the model's own numbers.
+The model is a multilayer perceptron 512-1024-1024-10 (FP32). Every server runs the same ONNX file with the same version of ONNX
+Runtime and one thread. A request is one row. The model alone, in a separate process, takes {alone_1} us for one row,
+{alone_16} us a row in batches of 16, and {alone_64} us a row in batches of 64. Before it is measured, each server must answer
+with the model's own numbers.
 
-* Closed loop: wrk with one thread for HTTP, h2load for gRPC; each client has one request under way. Open loop: Poisson
-  arrivals at a share of the throughput that the server reached in the closed loops just before, over 64 connections and as
-  many more as it takes, up to 512; **latency counts from the moment when a request was meant to be sent**, so that what waits
-  for a free connection is late too.
-* The load comes from the same machine and takes CPU from the servers. One server runs at a time; {rounds} of {seconds} s for
-  each figure, in which all take turns, in the reverse order of the round before. Figures are the median of the rounds, with
-  the lowest and the highest in brackets.
-* Server CPU is the user and system time of the whole process tree for each request; it holds the model's own computing.
-* JSON is the V2 protocol's for Slipway, Triton and MLServer, and `{{"features": [...]}}` for the others.
+* Closed loop: wrk with one thread for HTTP, h2load for gRPC. Each client has one request in flight.
+* Open loop: Poisson arrivals at a share of the throughput that the server reached in the closed loop just before. They use 64
+  connections, and up to 512 if these are busy. **Latency counts from the intended send time**, so it includes the wait for a
+  free connection.
+* The load generator runs on the same machine and takes CPU from the servers. One server runs at a time. Each figure has
+  {rounds} of {seconds} s, in which the servers take turns; each round reverses the order. Figures are the medians of the
+  rounds, with the lowest and the highest in brackets.
+* Server CPU is the user and system time of the whole process tree for each request, with the computation of the model.
+* Slipway, Triton and MLServer get JSON of the V2 protocol, the others `{{"features": [...]}}`.
 
 {settings}
 """
 
 HANDLERS = """\
-# TorchServe's handlers, behind TorchServe and behind Slipway
+# TorchServe's handlers on TorchServe and on Slipway
 
 {date}, commit {commit}, {machine}. Load average before the run: {load_average}.
 
-TorchServe {version} and Slipway in its place run side by side, started by the same command line and config.properties, and
-serve the same archives with one worker each. wrk with one thread and {clients} clients asks `/predictions/...` on each in
-turn: {rounds} of {seconds} s after {warm_up_s} s that do not count, as Java compiles what runs often. Figures are the median of
-the rounds; a ratio is that of the medians, with the lowest and the highest of a round in brackets. CPU is that of the whole
-process tree for each request.
+TorchServe {version} and Slipway run side by side, started with the same command line and config.properties, and serve the same
+archives with one worker each. wrk with one thread and {clients} clients sends requests to `/predictions/...` of each server in
+turn: {rounds} of {seconds} s. The {warm_up_s} s before them do not count, because Java first compiles its busiest code. Figures
+are the medians of the rounds. A ratio is that of the medians, with the lowest and the highest of a round in brackets. CPU is
+the time of the whole process tree for each request.
 
-* `mlp512`: a handler that runs the perceptron below in ONNX Runtime: 512 numbers as JSON in, ten out.
-* `no-op`: a function that answers with the bytes it was given. Where no batch is named, `batchSize` is TorchServe's own, 1;
-  `maxBatchDelay` is 10 ms.
+* `mlp512`: a handler that runs the perceptron below in ONNX Runtime, from 512 numbers as JSON to ten.
+* `no-op`: a function that answers with the bytes of the request. `batchSize` is TorchServe's default, 1, unless the row names a
+  batch. `maxBatchDelay` is 10 ms.
 """
 
 TRITON = """\
-# Beside Triton, case by case
+# Compared with Triton, case by case
 
 {date}, commit {commit}, {machine}. Load average before the run: {load_average}.
 
-Slipway and NVIDIA's Triton run side by side on one repository and take turns at each case: {rounds} of {seconds} s. wrk (HTTP)
-and h2load (gRPC), one thread each, load them from the same machine. One instance and one thread for every model. Figures are
-the median of the rounds; a ratio is that of the medians, with the lowest and the highest of a round in brackets. CPU is that of
-the whole process tree for each request.
+Slipway and NVIDIA's Triton run side by side with the same model repository, and take turns at each case: {rounds} of
+{seconds} s. wrk (HTTP) and h2load (gRPC) send the requests from the same machine, with one thread each. Every model has one
+instance and one thread. Figures are the medians of the rounds. A ratio is that of the medians, with the lowest and the highest
+of a round in brackets. CPU is the time of the whole process tree for each request.
 
 * `simple`: the sum and the difference of 16 integers, no batching. `identity`: an ONNX identity of 4 KB, no batching.
-* `python`: an identity in the Python backend, of 4 KB where nothing else is said; `python_batched` with `max_batch_size: 64`.
-* Interpreted: Slipway without compiled modules, as the first `make run` starts it.
-* `mlp`: the perceptron below with `dynamic_batching {{ }}`; `mlp_delay` waits 500 us for a batch.
-* `bert`: a BERT-like encoder of 2 layers, 128 wide, with 128 tokens, batched.
+* `python`: an identity in the Python backend, of 4 KB unless the case names another size. `python_batched` has
+  `max_batch_size: 64`.
+* Interpreted: Slipway without compiled modules, as after the first `make run`.
+* `mlp`: the perceptron below with `dynamic_batching {{ }}`. `mlp_delay` waits 500 us for a batch.
+* `bert`: a BERT-like encoder with 2 layers, width 128 and 128 tokens, batched.
 
 ![Slipway's throughput as a multiple of Triton's, case by case](images/{picture})
 
-The red mark is what was aimed at. {met} of {all} cases reach it.
+The red mark is the target. {met} of {all} cases reach it.
 """
 
 
@@ -96,7 +98,7 @@ def write_page(folder: Path) -> Path:
     pictures.mkdir(parents=True, exist_ok=True)
     parts = [HEAD]
     if (folder / "performance.md").exists():
-        parts.append("Where the time of a request goes, and why: [performance](performance.md).")
+        parts.append("[Performance](performance.md) explains where the time of a request goes.")
     if (path := results / "triton.json").exists():
         parts += _triton(Results.read(path), pictures)
     if (path := results / "handlers.json").exists():
@@ -145,7 +147,7 @@ def _triton(results: Results, pictures: Path) -> list[str]:
         "Slipway /s (CPU us)",
         "p99 ms of each",
         "ratio",
-        "aim",
+        "target",
         "reached",
         "interpreted: /s; ratio",
     ]
@@ -175,7 +177,7 @@ def _handlers(results: Results) -> list[str]:
         "p50 ms of each",
         "p99 ms of each",
         "throughput",
-        "aim",
+        "target",
         "reached",
     ]
     memory = about["worker_mb"]
@@ -195,7 +197,7 @@ def _peers(results: Results, pictures: Path) -> list[str]:
     _draw(found, titles, pictures)
     parts.append(
         f"![Requests a second at {AT}](images/{THROUGHPUT})\n\n![Latency under Poisson arrivals](images/{LATENCY})\n\n"
-        f"The dots are p50, p95 and p99 under Poisson arrivals at 80 % of what each server took."
+        f"The dots are p50, p95 and p99 under Poisson arrivals at 80 % of each server's throughput."
     )
     for load in _in_order(found):
         title = f"## Poisson arrivals at {load.removesuffix('% load')} % of capacity" if "%" in load else f"## {load}"
@@ -223,7 +225,7 @@ def _settings(about: dict[str, Any]) -> dict[str, Any]:
 
 
 def _promises(found: dict[tuple[str, str, str], Row], titles: dict[str, str]) -> list[str]:
-    """Return the tables of the promised factors: Slipway's JSON against each peer's, and batching on against batching off."""
+    """Return the tables with targets: Slipway's JSON compared with each peer's, and batching on with batching off."""
     table: Table = []
     ours, binary = found.get(("slipway", "JSON", AT)), found.get(("slipway", "binary", AT))
     for name, title in titles.items():
@@ -235,16 +237,19 @@ def _promises(found: dict[tuple[str, str, str], Row], titles: dict[str, str]) ->
         cells += [f"{theirs.cpu_us / ours.cpu_us:.1f} x", f"{ratio(binary, theirs).value:.1f} x" if binary else ""]
         table.append([*cells, *_aim(times.value, target)])
     heads = [
-        "Slipway against",
-        "its requests/s",
+        "Slipway compared with",
+        "other's requests/s",
         "throughput",
         "CPU of a request",
         "with binary tensors",
-        "aim",
+        "target",
         "reached",
     ]
-    title = f"## JSON at {AT}, against each"
-    text = "How many times the other's; the others speak JSON throughout, Slipway in one column its binary tensors."
+    title = f"## JSON at {AT}, compared with each server"
+    text = (
+        "Throughput is Slipway's as a multiple of the other server's; CPU is the other server's as a multiple of Slipway's.\n"
+        "All requests are JSON, except in the column *with binary tensors*, where Slipway gets binary tensors."
+    )
     parts = [f"{title}\n\n{text}\n\n{markdown(heads, table)}"] if table else []
     batching: Table = []
     for load in _in_order(found):
@@ -315,9 +320,9 @@ def _loads(chosen: dict[tuple[str, str, str], Row], titles: dict[str, str]) -> s
 LESSON = """\
 ## The lesson's own script
 
-`benchmarks/comparison/framework_benchmark.py`, as it stands, with FastAPI (one process), TorchServe and, where it expects
-Triton, Slipway. It makes a new connection for each of 1,000 requests, 10 at a time, from one Python process, which takes more
-CPU than Slipway does: it measures its client as much as the servers.
+`benchmarks/comparison/framework_benchmark.py`, unchanged, with FastAPI (one process), TorchServe and, in place of Triton,
+Slipway. The script opens a new connection for each of 1,000 requests, 10 at a time, from one Python process. This process takes
+more CPU than Slipway, so the script measures its client as much as the servers.
 
 ```
 {output}
@@ -328,8 +333,8 @@ CPU than Slipway does: it measures its client as much as the servers.
 def _lesson(lesson: dict[str, str]) -> str:
     if "output" in lesson:
         return LESSON.format(output=lesson["output"].strip())
-    reason = lesson.get("reason", "it is left out where not all servers run")
-    return f"{LESSON.partition(', as it stands')[0]} did not run: {reason}"
+    reason = lesson.get("reason", "it runs only if all servers run")
+    return f"{LESSON.partition(', unchanged')[0]} did not run: {reason}"
 
 
 def markdown(heads: Sequence[str], table: Iterable[Sequence[str]]) -> str:

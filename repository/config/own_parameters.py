@@ -78,7 +78,7 @@ def _execution_timeout_problem(value: Json, config: ModelConfig) -> str:
     except InvalidConfig:  # the rule of that parameter reports it
         return ""
     if not apart:
-        return 'expected slipway.isolation "process" beside it: only a process of its own can be ended by itself'
+        return 'expected slipway.isolation "process" as well: only a separate process can be ended without the server'
     return ""
 
 
@@ -91,11 +91,11 @@ _DECLARED = (
         ISOLATION,
         _isolation_problem,
         '`"none"`, `"process"`',
-        '`"process"` runs the model\'s instances in processes of their own: a crash or a leak ends with them.',
+        '`"process"` runs the model\'s instances in separate processes: a crash or a memory leak affects only these.',
         built_in=True,
         control=Control(
-            "Run in processes of its own",
-            "What crashes there takes nothing else with it. Python models always do.",
+            "Run in separate processes",
+            "A crash ends only that process. Python models always run this way.",
             on="process",
         ),
     ),
@@ -103,92 +103,93 @@ _DECLARED = (
         EXECUTION_TIMEOUT,
         _execution_timeout_problem,
         "seconds, such as `30`",
-        'How long a batch may take in a model\'s own process (Python models, `slipway.isolation: "process"`), and '
-        "a decoupled model from one response to the next. Then the process is replaced and its requests fail. No "
-        "bound by default.",
+        'How long a batch may run in a child process (Python models, `slipway.isolation: "process"`), and how long a '
+        "decoupled model may take from one response to the next. After that time the process is replaced, and its "
+        "requests fail. No limit by default.",
         built_in=True,
-        control=Control("Longest execution", "seconds, then its process is replaced; empty = no limit"),
+        control=Control("Longest execution", "seconds; then its process is replaced; empty = no limit"),
     ),
     OwnParameter(
         text_generation.PARAMETER,
         text_generation.problem,
         r'`{"prompt_input": "text_input", "output": "text_output", "begin": "", "message": "{role}: {content}\n", '
         '"reply": "assistant: "}`',
-        "The model generates text and answers [OpenAI's routes](server.md#text-generators). Every key may be "
-        "left out; these are the defaults. A chat becomes a prompt of `begin`, one `message` for each message "
-        'and `reply`; `message` may be an object with a template for each role. `"messages_input": "<input>"` '
-        "gives the messages as JSON to a model that makes its own prompt.",
+        "The model generates text and answers [OpenAI's routes](server.md#text-generators). Every key is optional; "
+        "the defaults are shown. The prompt of a chat is `begin`, one `message` for each message, and `reply`. "
+        '`message` may be an object with a template for each role. `"messages_input": "<input>"` names an input for the '
+        "messages as JSON, for a model that builds its own prompt.",
     ),
     OwnParameter(
         inline_execution.PARAMETER,
         _bounded(0, 10_000, "microseconds"),
         "microseconds from `0` to `10000`; `100`",
-        "Executions shorter than this run on the server's event loop itself: handing them to a thread and back "
-        "would take as long. Measured, and decided for each doubling of the batch size; five times as much for a "
-        "request that is alone in the server; divided by the number of instances. At most half of the loop's "
-        "time goes there. `0` gives every execution to its instance's thread. ONNX Runtime and PyTorch on the "
-        "CPU only; `slipway_inline_execution_count` of the metrics tells how many did.",
+        "Executions shorter than this run on the server's event loop, because handing them to a thread and back "
+        "would take as long. The server measures executions and decides for each doubling of the batch size. The "
+        "limit is five times as high for a request that is alone in the server. It is divided by the number of "
+        "instances. Executions take at most half of the loop's time. `0` runs every execution on its instance's "
+        "thread. Only for ONNX Runtime and PyTorch on the CPU. The metric `slipway_inline_execution_count` counts "
+        "executions on the loop.",
         control=Control("Inline below", "microseconds; shorter executions need no thread; empty = 100"),
     ),
     OwnParameter(
         release.RELEASE,
         release.release_problem,
         "a number from `1`, such as `7`",
-        "The release that the configuration belongs to. The dashboard writes it; the server tells in index, "
-        "feed, statistics and metrics which release each version serves.",
+        "The number of the release to which the configuration belongs. The dashboard writes it. The server reports the "
+        "release of each version in index, feed, statistics and metrics.",
         apart=True,
     ),
     OwnParameter(
         release.ALIASES,
         release.aliases_problem,
         '`{"champion": 3, "default": 3}`',
-        "Names of versions, which stand wherever a version's number may: in paths, gRPC's `model_version`, "
-        "`model` of OpenAI's routes (`name@champion`). A name has 1 to 64 of a-z, 0-9, `_`, `.` and `-`, the "
-        "first a letter. A request that names no version goes to `default`, without it to the highest. A "
-        "sequence goes on with the version on which it began, where a name moves meanwhile. A load is refused "
-        "where a name means a version that the policy does not serve. Aliases and release are taken in place, "
-        "without a reload, and no `slipway.pbtxt` may set them.",
+        "Names for versions, valid wherever a version number is: in paths, gRPC's `model_version`, and `model` of "
+        "OpenAI's routes (`name@champion`). A name has 1 to 64 of a-z, 0-9, `_`, `.` and `-`, and begins with a "
+        "letter. A request that names no version goes to the version with the alias `default`, or else to the highest "
+        "version. A sequence stays on the version on which it began, even if the alias is reassigned. A load is "
+        "refused if an alias names a version that the policy does not serve. Aliases and release take effect without "
+        "a reload. No `slipway.pbtxt` may set them.",
         apart=True,
     ),
     OwnParameter(
         traffic.PARAMETER,
         traffic.traffic_problem,
         '`{"rollout": "r-1", "candidate": 4, "weight": 5}`',
-        "How requests that name no version are shared with a candidate; see [traffic](#traffic).",
+        "How requests that name no version are split between the stable version and a candidate; see "
+        "[traffic](#traffic).",
     ),
     OwnParameter(
         version_settings.PARAMETER,
         version_settings.problem,
         '`{"2": {"max_batch_size": 8, "instance_group": [{"count": 2}]}}`',
-        "What single versions are served with in place of what the configuration says: parts of it in JSON, by "
-        "version. The dashboard writes it (*Versions*, *Settings*), so that each change is a release. It goes "
-        "before a version's `slipway.pbtxt`, and may not set what that may not.",
+        "Settings of single versions: for each version number, parts of the configuration in JSON. They override the "
+        "model's settings and those of the version's `slipway.pbtxt`, and may set the same fields as that file. The "
+        "dashboard writes them (*Versions*, *Settings*), so that each change is a release.",
         apart=True,
     ),
     OwnParameter(
         step_retries.PARAMETER,
         step_retries.problem,
         '`{"<model of a step>": {"retries": 2, "timeout_ms": 5000}}`',
-        "Of an ensemble: how often a step that fails is tried again, alone and with the inputs that it had, and "
-        "how long each try may take. Without it a step is tried once, for as long as it takes. A decoupled step "
-        "that has sent a response is not tried again. TorchServe's workflows set it from `retry-attempts` and "
-        "`timeout-ms`.",
+        "For an ensemble: how often a failed step is retried with the same inputs, and the timeout of each attempt. "
+        "Without it a step has one attempt and no timeout. A decoupled step that has sent a response is not retried. "
+        "TorchServe's workflows set it from `retry-attempts` and `timeout-ms`.",
     ),
     OwnParameter(
         variable_batch.PARAMETER,
         variable_batch.problem,
         "`false`, `true`",
-        "`true` reads a first dimension of 1 in the inputs and outputs of an ONNX model as a variable one, so "
-        "that a model that was exported with an example of one row batches; the file stays as it is. The "
-        "inspection tries with several rows whether a model bears it.",
+        "`true` treats a first dimension of 1 in the inputs and outputs of an ONNX model as variable. A model that was "
+        "exported with an example of one row then batches, without a change of its file. The inspection tests with "
+        "several rows whether the model supports this.",
         built_in=True,
     ),
     OwnParameter(
         class_names.PARAMETER,
         class_names.problem,
         '`{"probabilities": ["setosa", "virginica"]}`',
-        "The names of an output's classes, by index, where no `label_filename` gives them. The server writes "
-        "here what an ONNX file says of classes (ZipMap), unless it is given.",
+        "The class names of an output, by index, if it has no `label_filename`. If this parameter is missing, the server "
+        "fills it in from an ONNX file with class names (ZipMap).",
     ),
     OwnParameter(
         residency.PARAMETER,

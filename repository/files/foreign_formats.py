@@ -70,31 +70,31 @@ open("model.onnx", "wb").write(onnx.SerializeToString())"""
 LFS_POINTER = ForeignFormat(
     "git_lfs_pointer",
     "Git LFS pointer",
-    "it is a pointer of Git LFS, a few lines that stand for the file itself, which was not fetched",
-    "run `git lfs pull` in the folder that it is from, then choose the file again",
+    "it is a pointer of Git LFS, not the file itself",
+    "run `git lfs pull` in its repository, then choose the file again",
     code="git lfs install\ngit lfs pull",
     starts=(_begins("version https://git-lfs.github.com/spec/"),),
 )
 WEB_PAGE = ForeignFormat(
     "web_page",
     "web page",
-    "it is a web page that was saved in place of the file, as of a sign-in or of the page about it",
-    "download the file itself: on Hugging Face and GitHub by its download button or raw address",
+    "it is a web page that was saved in place of the file, such as a sign-in page",
+    "download the file itself, on Hugging Face and GitHub with the download button or the raw address",
     starts=tuple(_begins(blank + start) for blank in ("", "\n", "\r\n", "\xef\xbb\xbf") for start in _PAGE_STARTS),
 )
 SAFETENSORS = ForeignFormat(
     "safetensors",
     "safetensors",
-    "the file holds weights without the graph that computes with them",
-    "export the model that they belong to as ONNX, for models of Hugging Face with optimum",
-    code="pip install optimum-onnx\noptimum-cli export onnx --model FOLDER exported/\n# then upload what lies in exported/",
+    "the file has weights without the graph of the model",
+    "export the complete model as ONNX, for models of Hugging Face with optimum",
+    code="pip install optimum-onnx\noptimum-cli export onnx --model FOLDER exported/\n# then upload the files in exported/",
     endings=(".safetensors", ".safetensors.index.json"),
     starts=(((4, "00000000"), (8, "7b22")), ((4, "00000000"), (8, "7b7d"))),
 )
 TORCH_WEIGHTS = ForeignFormat(
     "torch_weights",
     "PyTorch weights",
-    "the file is what torch.save writes, a pickle of weights or of a module, which is not loaded",
+    "the file is a pickle of torch.save with weights or a module, and pickles are not loaded",
     "load it in Python and save the model with torch.onnx.export or torch.export.save",
     code=_TORCH_TO_ONNX,
     endings=("pytorch_model.bin", ".bin.index.json", ".ckpt"),
@@ -105,7 +105,7 @@ TORCH_WEIGHTS = ForeignFormat(
 KERAS = ForeignFormat(
     "keras",
     "Keras",
-    "a Keras model runs in Keras alone",
+    "a Keras model runs only in Keras",
     "export it as ONNX, which needs the package tf2onnx",
     code=_KERAS_TO_ONNX,
     endings=(".h5", ".hdf5", ".keras"),
@@ -116,8 +116,8 @@ KERAS = ForeignFormat(
 XGBOOST = ForeignFormat(
     "xgboost",
     "XGBoost",
-    "the file is XGBoost's own, which no backend of this server reads",
-    "convert the model to ONNX with onnxmltools, convert_xgboost",
+    "the file has XGBoost's own format, which no backend of this server reads",
+    "convert the model to ONNX with convert_xgboost of onnxmltools",
     code=_BOOSTER_TO_ONNX.format(name="xgboost"),
     endings=(".ubj", ".xgb", ".bst"),
     starts=(_begins('{"learner"'), (*_begins("{L"), *_begins("\x07learner", 10))),
@@ -125,8 +125,8 @@ XGBOOST = ForeignFormat(
 LIGHTGBM = ForeignFormat(
     "lightgbm",
     "LightGBM",
-    "the file is LightGBM's own, which no backend of this server reads",
-    "convert the model to ONNX with onnxmltools, convert_lightgbm",
+    "the file has LightGBM's own format, which no backend of this server reads",
+    "convert the model to ONNX with convert_lightgbm of onnxmltools",
     code=_BOOSTER_TO_ONNX.format(name="lightgbm"),
     endings=(".lgb", ".lgbm"),
     starts=(_begins("tree\nversion="),),
@@ -134,7 +134,7 @@ LIGHTGBM = ForeignFormat(
 CATBOOST = ForeignFormat(
     "catboost",
     "CatBoost",
-    "the file is CatBoost's own, which no backend of this server reads",
+    "the file has CatBoost's own format, which no backend of this server reads",
     'save the model as ONNX, with save_model(..., format="onnx")',
     code='model.save_model("model.onnx", format="onnx")',
     endings=(".cbm",),
@@ -143,9 +143,9 @@ CATBOOST = ForeignFormat(
 PICKLE = ForeignFormat(
     "pickle",
     "Pickle",
-    "a pickle is Python code that needs the very packages that it was made with, so it is not loaded",
-    "load it in Python and export what it holds as ONNX, an estimator of scikit-learn with skl2onnx, a module of PyTorch with "
-    "torch.onnx.export; or serve it by a model.py",
+    "a pickle can run code and needs the packages that it was made with, so it is not loaded",
+    "load it in Python and export the model as ONNX, from scikit-learn with skl2onnx, from PyTorch with torch.onnx.export; or "
+    "write a model.py that loads it",
     code=f'import joblib\nmodel = joblib.load("model.joblib")  # or pickle.load\n{_SKLEARN_TO_ONNX}',
     endings=(".pkl", ".pickle", ".joblib", ".sav", ".dill", ".cloudpickle"),
     starts=tuple(_begins(f"\x80{chr(protocol)}") for protocol in range(2, 6)),
@@ -154,7 +154,7 @@ PICKLE = ForeignFormat(
 SKOPS = ForeignFormat(
     "skops",
     "skops",
-    "the file holds an estimator of scikit-learn, which no backend of this server reads",
+    "the file has an estimator of scikit-learn in a format that no backend of this server reads",
     "load it with skops and convert it to ONNX with skl2onnx",
     code=f'import skops.io\nmodel = skops.io.load("model.skops")\n{_SKLEARN_TO_ONNX}',
     endings=(".skops",),
@@ -171,7 +171,7 @@ TFLITE = ForeignFormat(
 SAVED_MODEL = ForeignFormat(
     "tensorflow_savedmodel",
     "TensorFlow SavedModel",
-    "a SavedModel is not published here",
+    "a SavedModel cannot be uploaded",
     "convert it to ONNX with tf2onnx; or copy its folder to <model>/1/model.savedmodel in the repository",
     code="pip install tf2onnx\npython -m tf2onnx.convert --saved-model FOLDER --output model.onnx",
     endings=("saved_model.pb", "saved_model.pbtxt"),
@@ -181,7 +181,7 @@ FROZEN_GRAPH = ForeignFormat(
     "tensorflow_graph",
     "TensorFlow graph",
     "a frozen graph of TensorFlow 1 is not served",
-    "convert it to ONNX with tf2onnx, naming its inputs and outputs",
+    "convert it to ONNX with tf2onnx, and name its inputs and outputs",
     code="python -m tf2onnx.convert --graphdef model.pb --output model.onnx --inputs X:0 --outputs Y:0",
     endings=(".pb", ".meta"),
     executes_code=True,
@@ -189,8 +189,8 @@ FROZEN_GRAPH = ForeignFormat(
 GGUF = ForeignFormat(
     "gguf",
     "GGUF",
-    "the file holds weights for llama.cpp, which is no backend of this server",
-    "export the model that it was made of as ONNX with optimum; or serve it by a model.py that calls llama-cpp-python",
+    "the file has weights for llama.cpp, which is not a backend of this server",
+    "export the original model as ONNX with optimum; or write a model.py that calls llama-cpp-python",
     code="optimum-cli export onnx --model FOLDER exported/",
     endings=(".gguf", ".ggml"),
     starts=(_begins("GGUF"),),
@@ -199,7 +199,7 @@ OPENVINO = ForeignFormat(
     "openvino",
     "OpenVINO",
     "no backend of this server reads OpenVINO's format",
-    "publish the ONNX model that it was made of; ONNX Runtime runs that on the same machines",
+    "publish the ONNX model from which it was converted, which ONNX Runtime runs on the same machines",
     endings=(".xml",),
     starts=(_begins('<?xml version="1.0"?>\n<net'),),
 )
@@ -207,15 +207,15 @@ PMML = ForeignFormat(
     "pmml",
     "PMML",
     "no backend of this server reads PMML",
-    "convert the model that it was made of to ONNX, for scikit-learn with skl2onnx",
+    "convert the original model to ONNX, from scikit-learn with skl2onnx",
     code=_SKLEARN_TO_ONNX,
     endings=(".pmml",),
 )
 CORE_ML = ForeignFormat(
     "coreml",
     "Core ML",
-    "a Core ML model runs on Apple's devices alone",
-    "export the model that it was made of as ONNX",
+    "a Core ML model runs only on Apple's devices",
+    "export the original model as ONNX",
     code=_TORCH_TO_ONNX,
     endings=(".mlmodel",),
 )
@@ -223,73 +223,73 @@ ORT = ForeignFormat(
     "ort",
     "ORT format",
     "the file is ONNX Runtime's reduced format for small devices",
-    "publish the .onnx file that it was made of",
+    "publish the .onnx file from which it was converted",
     endings=(".ort",),
     starts=(_begins("ORTM", 4),),
 )
 R_DATA = ForeignFormat(
     "r",
     "R",
-    "the file is for R, which is no backend of this server",
-    "export the model from R as ONNX, or serve it by a model.py that calls R",
+    "the file has data of R, which is not a backend of this server",
+    "export the model from R as ONNX, or write a model.py that calls R",
     endings=(".rds", ".rda", ".rdata"),
 )
 WEIGHTS_OF_ONNX = ForeignFormat(
     "onnx_weights",
     "ONNX weights",
-    "the file holds the weights of an ONNX model, without the model",
-    "upload it together with the .onnx file that lies beside it",
+    "the file has the weights of an ONNX model, without its graph",
+    "upload it together with the .onnx file from the same folder",
     endings=(".onnx.data", ".onnx_data", ".data"),
 )
 NUMPY = ForeignFormat(
     "numpy",
     "NumPy arrays",
-    "the file holds arrays, not a model",
-    "export the model that they belong to as ONNX",
+    "the file has arrays, not a model",
+    "export the model as ONNX",
     endings=(".npy", ".npz"),
     starts=(_begins("\x93NUMPY"),),
 )
 TABLE = ForeignFormat(
     "table",
     "a table",
-    "the file holds data, not a model",
-    "train a model with it, and export that as ONNX",
+    "the file has data, not a model",
+    "train a model with the data, and export the model as ONNX",
     endings=(".csv", ".tsv", ".parquet", ".xlsx", ".feather", ".arrow"),
     starts=(_begins("PAR1"),),
 )
 ARCHIVE = ForeignFormat(
     "archive",
     "an archive",
-    "the archive is not unpacked here, only .zip is, and it is none of TorchServe's",
-    "unpack it and drop the folder, or pack it as .zip",
+    "the archive is not unpacked here, where only .zip files and TorchServe's archives are accepted",
+    "unpack it and upload the folder, or pack it as .zip",
     endings=(".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar"),
     starts=(_begins("\x1f\x8b"), _begins("BZh"), _begins("\xfd7zXZ"), _begins("7z\xbc\xaf"), _begins("Rar!")),
 )
 WORKFLOW = ForeignFormat(
     "torchserve_workflow",
     "TorchServe workflow",
-    "it is a workflow of TorchServe's, which runs several models",
-    "import it together with their archives, on Models by Import a model store",
+    "it is a TorchServe workflow, which runs several models",
+    "import it together with the archives of these models: choose Import a model store on the page Models",
     zip_holds="WAR-INF/MANIFEST.json",
 )
 ZIP = ForeignFormat(
     "zip",
     "zip archive",
-    "the zip archive is no model file",
-    "upload what it holds",
+    "the zip archive is not a model file",
+    "upload the files in it",
 )
 TEXT = ForeignFormat(
     "text",
     "text",
     "the file is text, not a model",
-    f"publish the model itself; served are {_SERVED}",
+    f"upload the model itself; the formats that are served are {_SERVED}",
     endings=(".md", ".yaml", ".yml", ".ipynb", ".html", ".log"),
 )
 UNKNOWN = ForeignFormat(
     "unknown",
     "unknown",
-    "the file is of no format that this server knows",
-    f"served are {_SERVED}; give the file the ending of what it is, or export the model as ONNX",
+    "the file has no format that this server knows",
+    f"the formats that are served are {_SERVED}; rename the file to the ending of its format, or export the model as ONNX",
 )
 
 # More specific kinds come first, because the first kind that matches is used.

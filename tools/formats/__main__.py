@@ -82,7 +82,7 @@ def result(model: Exported, report: dict[str, Any], client: grpc.InferenceServer
     wrong = model.differences(client)
     if wrong:
         raise AssertionError(f"{model.name}: {wrong}")
-    return f"the same to {model.tolerance:g}"
+    return f"equal within {model.tolerance:g}"
 
 
 if __name__ == "__main__":

@@ -8,43 +8,45 @@ from tools.write_docs import placed
 
 _HEAD = """# Models of other tools
 
-Every model of this page was written by the tool that is named, with the versions of `requirements/formats`, and lies in
-`tests/exported_models` with the answers that the tool itself gives. `make formats` makes them anew, in environments of
-their own, and writes this page; a test uploads, inspects, publishes and asks each of them, with no edit of the
-configuration.
+The tool in the column *made by* wrote each model of this page, in the version of `requirements/formats`. The models are in
+`tests/exported_models`, with the answers of the tool itself. `make formats` makes the models again, in separate environments,
+and writes this page. A test uploads, inspects and publishes each model without editing its configuration, and sends it
+requests.
 
 ## Served
 
-"Answers" says how near the answers are to the tool's: relative and absolute. Outputs that are a map of classes in the file
-(ZipMap, the default of scikit-learn's, LightGBM's and CatBoost's exports) are served as a tensor of probabilities with a
-column for each class; the classes' names are in `slipway.class_names` of the configuration in force, and come with the
-classification extension.
+The column *answers* has the relative and absolute tolerance within which the answers equal the tool's. Some files have maps of
+classes as outputs (ZipMap, the default for exports of scikit-learn, LightGBM and CatBoost). Such a map is served as a tensor of
+probabilities with a column for each class. The class names are in `slipway.class_names` of the effective configuration, and the
+classification extension returns them.
 
-| model | what it is | made by | opset | takes | gives | batches | answers |
+| model | description | made by | opset | inputs | outputs | batches | answers |
 | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 _REFUSED = """
 ## Refused, with the remedy
 
-| model | what it is | made by | what is said |
+| model | description | made by | error |
 | --- | --- | --- | --- |
 """
 _KNOWN = """
-## What is known to be no model
+## Files that are not models
 
-By the end of its name where that says enough, before anything is sent; else by its first bytes, in the browser too. Beside
-a model such files are its own: a `model.py` may read a pickle or the trees of XGBoost.
+A file of these formats is recognised by the end of its name before it is sent, or else by its first bytes, also in the browser.
+Such files are accepted together with a model: a `model.py` may read a pickle or the trees of XGBoost.
 
 """
 _BATCHES = """
 ## Batches
 
-A model batches when the first dimension of every input and output is variable. Where a file was exported with an example of
-one row, or declares one row of an output, the inspection says so, with the line that exports it anew. It also tries whether
-the model answers several rows as it answers each alone: then `slipway.variable_batch` makes it batch as it is. Two things that
-exporters get wrong are mended as the file is loaded, which itself stays as it is: a classifier's label that is declared as
-`[1]` is one for each row, and text is lowered with the locale `C.UTF-8` where the machine lacks the one that the model
-names.
+A model batches if the first dimension of every input and output is variable. If a file was exported with an example of one row,
+or declares one row of an output, the inspection says so, and shows the line that exports it with a variable dimension. The
+inspection also tries whether the model answers several rows like each row alone. If so, `slipway.variable_batch` makes the file
+batch without a new export.
+
+Two mistakes of exporters are corrected when the file is loaded; the file itself does not change. A classifier's label that is
+declared as `[1]` becomes one label for each row. Text is lowercased with the locale `C.UTF-8` if the machine lacks the locale
+that the model names.
 """
 
 

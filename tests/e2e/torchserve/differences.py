@@ -1,11 +1,11 @@
-"""Where Slipway does not answer as TorchServe 0.12 does, and why: `docs/torchserve.md` says the same to people."""
+"""The requests to which Slipway and TorchServe 0.12 answer differently, with reasons; `docs/torchserve.md` has this table."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Difference:
-    """`status` and `ours`: Slipway's answer, and what stands in its body."""
+    """status: the status of Slipway's answer. ours: a text in its body."""
 
     why: str
     ours: str

@@ -88,7 +88,7 @@ def sklearn_models() -> None:
 def columns_of_table() -> None:
     import pandas
 
-    case = Case("sklearn_columns", "column transformer: text and number columns as inputs of their own", SKLEARN)
+    case = Case("sklearn_columns", "column transformer: text and number columns as separate inputs", SKLEARN)
     table = pandas.DataFrame(
         {
             "colour": ["red", "green", "red", "blue"] * 6,
@@ -123,7 +123,7 @@ def text_model() -> None:
 def multi_output() -> None:
     case = Case(
         "sklearn_two_targets",
-        "random forest that answers two questions, with a ZipMap that ONNX Runtime does not run",
+        "random forest with two targets, whose ZipMap ONNX Runtime does not run",
         SKLEARN,
     )
     model = RandomForestClassifier(3, max_depth=2, random_state=0).fit(X, np.stack([y, y > 1], 1))

@@ -72,7 +72,7 @@ def exported() -> None:
     names = {"input_names": ["rows"], "output_names": ["scores"]}
 
     for opset in (9, 17):
-        case = Case(f"torch_script_opset{opset}", f"the exporter by TorchScript (dynamo=False), opset {opset}", TORCH)
+        case = Case(f"torch_script_opset{opset}", f"TorchScript exporter (dynamo=False), opset {opset}", TORCH)
         path = case.path("model.onnx")
         torch.onnx.export(
             model, torch.zeros(1, 8), path, dynamo=False, opset_version=opset, dynamic_axes=dynamic, **names
@@ -81,7 +81,7 @@ def exported() -> None:
 
     digits, images = Digits().eval(), random(2, 1, 8, 8)
     batch = torch.export.Dim("batch")
-    case = Case("torch_dynamo", "the exporter by torch.export, its weights in a file beside it", TORCH)
+    case = Case("torch_dynamo", "torch.export exporter, weights in a separate file", TORCH)
     path = case.path("digits.onnx")
     torch.onnx.export(
         digits, (torch.zeros(2, 1, 8, 8),), path, dynamo=True, dynamic_shapes={"image": {0: batch}}, external_data=True
@@ -91,11 +91,11 @@ def exported() -> None:
     output = onnx.load(path, load_external_data=False).graph.output[0].name
     case.served({"image": images}, {output: answer(digits, images)}, tolerance=1e-4)
 
-    case = Case("torch_dynamo_data_missing", "the same without the file beside it", TORCH)
+    case = Case("torch_dynamo_data_missing", "torch_dynamo without its weights file", TORCH)
     Path(case.path("digits.onnx")).write_bytes((whole / "digits.onnx").read_bytes())
     case.refused("digits.onnx.data")
 
-    case = Case("torch_dynamo_opset_newest", "the exporter by torch.export, opset 24", TORCH)
+    case = Case("torch_dynamo_opset_newest", "torch.export exporter, opset 24", TORCH)
     path = case.path("model.onnx")
     shapes = ({0: batch},)
     torch.onnx.export(
@@ -120,7 +120,7 @@ def exported() -> None:
     torch.manual_seed(1)
     lstm = Recurrent().eval()
     steps = random(2, 5, 3)
-    case = Case("torch_lstm", "an LSTM over sequences of any length, the exporter by TorchScript", TORCH)
+    case = Case("torch_lstm", "an LSTM over sequences of any length, TorchScript exporter", TORCH)
     axes = {"steps": {0: "batch", 1: "length"}, "last": {0: "batch"}}
     path = case.path("model.onnx")
     torch.onnx.export(
