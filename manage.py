@@ -13,7 +13,7 @@ def main() -> None:
 
     from dashboard.shared.startup import settings_or_exit
 
-    # As Django does again, which says what is wrong with them: `--settings` counts before the settings are read.
+    # `--settings` must apply before the settings are read. Django parses the arguments again, and reports mistakes in them.
     parser = CommandParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--settings")
     parser.add_argument("--pythonpath")

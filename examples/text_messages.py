@@ -1,6 +1,6 @@
-"""Messages to a web shop, made from sentence patterns: what the text models are trained on and tested with.
+"""Messages to a web shop, made from sentence patterns. The text models are trained and tested with them.
 
-Patterns, not only sentences, are held out: no sentence of HELD_OUT has the pattern of one that was trained on.
+Whole patterns are held out: no sentence of HELD_OUT has the pattern of a training sentence.
 """
 
 import itertools
@@ -169,7 +169,7 @@ HELD_OUT = {
 
 
 def messages(patterns: dict[str, str], per_pattern: int, seed: int) -> tuple[list[str], list[int]]:
-    """Up to `per_pattern` different sentences of each pattern, shuffled, and the topic's number of each."""
+    """Return up to `per_pattern` different sentences of each pattern, shuffled, and the number of each sentence's topic."""
     chooser = random.Random(seed)
     rows = []
     for topic, lines in patterns.items():
@@ -184,7 +184,7 @@ def messages(patterns: dict[str, str], per_pattern: int, seed: int) -> tuple[lis
 
 
 def doubled(texts: list[str], topics: list[int], seed: int) -> tuple[list[str], list[int]]:
-    """The messages, and each of them again with another one on its topic after it: people seldom stop at one sentence."""
+    """Return the messages, and each message again followed by another one on its topic, for messages of two sentences."""
     chooser = random.Random(seed)
     same = {topic: [text for text, its in zip(texts, topics, strict=True) if its == topic] for topic in set(topics)}
     longer = [f"{text} {chooser.choice(same[topic])}" for text, topic in zip(texts, topics, strict=True)]

@@ -1,4 +1,4 @@
-"""Trains the digit models in examples/models from scikit-learn's digits and writes what they are tested with.
+"""Trains the digit models in examples/models from scikit-learn's digits, and writes their test data.
 
     python examples/train.py            (or: make examples)
 
@@ -67,7 +67,7 @@ def convolutional() -> Digits:
 
 
 def split() -> tuple[Images, Images, Labels, Labels]:
-    """Training images, held-out images, training labels, held-out labels."""
+    """Return the training images, held-out images, training labels and held-out labels."""
     digits = load_digits()
     images, labels = digits.images.astype(np.float32), digits.target.astype(np.int64)
     parts: tuple[Images, Images, Labels, Labels] = train_test_split(
@@ -77,7 +77,7 @@ def split() -> tuple[Images, Images, Labels, Labels]:
 
 
 def drawn(image: Images, random: np.random.Generator) -> Images:
-    """One image as a person might draw it on a pad: turned, slanted, stretched, with another pen; then fitted again."""
+    """Return an image as a person might draw it: turned, slanted, stretched, with another pen, and fitted again."""
     side = 96
     large = Image.fromarray(image / 16.0).resize((side, side), Image.Resampling.BICUBIC)
     canvas = Image.new("F", (2 * side, 2 * side))
@@ -117,7 +117,7 @@ def accuracy(model: Digits, images: Images, labels: Labels) -> float:
 
 
 def export_onnx(model: Digits, path: Path) -> None:
-    """With a free batch dimension."""
+    """Export with a dynamic batch dimension."""
     program = torch.onnx.export(
         model,
         (torch.zeros(2, 1, 8, 8),),
@@ -131,7 +131,7 @@ def export_onnx(model: Digits, path: Path) -> None:
 
 
 def clean(message: ModelProto) -> bytes:
-    """A model's bytes without the notes of where its source lay."""
+    """Return a model's bytes without the paths of its source files."""
     graph = message.graph
     for part in [message, graph, *graph.node, *graph.value_info, *graph.input, *graph.output, *graph.initializer]:
         part.ClearField("doc_string")
@@ -141,7 +141,7 @@ def clean(message: ModelProto) -> bytes:
 
 
 def export_torchscript(model: Digits, path: Path) -> None:
-    """Traced, and without the records that map its code to source files."""
+    """Export the traced model, without the records that map its code to source files."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         content = io.BytesIO()

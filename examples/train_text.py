@@ -2,7 +2,7 @@
 
     python examples/train_text.py       (or: make examples)
 
-The messages come from text_messages.py. What they are tested with goes to examples/holdout/messages.json.
+The messages are from text_messages.py. The test data is written to examples/holdout/messages.json.
 """
 
 import json
@@ -31,7 +31,7 @@ WIDTH, HEADS, LAYERS, POSITIONS = 64, 4, 2, 64
 
 
 def trained_tokenizer(texts: list[str]) -> Tokenizer:
-    """Lower case, WordPiece, `[CLS] text [SEP]`, at most POSITIONS tokens."""
+    """Return a WordPiece tokenizer: lower case, `[CLS] text [SEP]`, at most POSITIONS tokens."""
     tokenizer = Tokenizer(WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = BertPreTokenizer()
@@ -54,7 +54,7 @@ class Layer(nn.Module):
         self.dropout = nn.Dropout(0.1)
 
     def forward(self, x: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-        """`hidden` [n, 1, 1, t] is added to the attention: large and negative where there is only padding."""
+        """hidden: a mask [n, 1, 1, t] that is added to the attention, large and negative at padding."""
         n, t, _ = x.shape
         query, key, value = self.project(x).reshape(n, t, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
         weights = torch.softmax(query @ key.transpose(-1, -2) / (WIDTH // HEADS) ** 0.5 + hidden, dim=-1)
@@ -86,7 +86,7 @@ class Classifier(nn.Module):
 
 
 def encoded(tokenizer: Tokenizer, texts: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and mask, int64 [n, longest]."""
+    """Return the ids and the mask, int64 [n, longest]."""
     tokenizer.enable_padding()
     rows = tokenizer.encode_batch(texts)
     tokenizer.no_padding()
@@ -94,7 +94,7 @@ def encoded(tokenizer: Tokenizer, texts: list[str]) -> tuple[torch.Tensor, torch
 
 
 def train(model: Classifier, ids: torch.Tensor, mask: torch.Tensor, topics: torch.Tensor, *, epochs: int) -> None:
-    """Some words are hidden in each step, so that the model does not rest on single ones."""
+    """Train the model. Some words are hidden in each step, so that the model does not depend on single words."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=1e-2)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimiser, max_lr=2e-3, total_steps=epochs * len(torch.arange(len(ids)).split(64))
@@ -113,7 +113,7 @@ def train(model: Classifier, ids: torch.Tensor, mask: torch.Tensor, topics: torc
 
 
 def export(model: Classifier, path: Path) -> None:
-    """With free batch and sequence dimensions."""
+    """Export with dynamic batch and sequence dimensions."""
     sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens", max=POSITIONS)}
     example = torch.ones(2, 9, dtype=torch.int64)
     program = torch.onnx.export(

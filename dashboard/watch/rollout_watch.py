@@ -19,9 +19,7 @@ from dashboard.shared.exceptions import DashboardError
 logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-QUIET_LOOKED_AT = (
-    30  # the most rollouts without a new report that are checked in each round; if there are more, they take turns
-)
+QUIET_LOOKED_AT = 30  # the most rollouts without a new report that each round checks; more of them take turns
 MISMATCHES_S = 5.0
 
 

@@ -1,9 +1,9 @@
 """Pushes changes of tables to open pages, so that parts of a page reload after a change instead of polling.
 
-A page carries the mark that the tables had before the page was read. Each part that the page fetches later names the tables
-that it was made from. /ws/changes/ first sends the current mark and then the tables that change. While nothing changes, it
-sends signs of life, because a connection stays open even if the dashboard hangs. Everybody who may see pages gets the same
-messages: each browser fetches the parts themselves with its own person's rights.
+A page has the mark that the tables had before the page was read. Each part that the page fetches later names the tables that it
+was read from. The WebSocket /ws/changes/ first sends the current mark, and then the names of tables that change. While nothing
+changes, it sends heartbeats, because a connection stays open even if the dashboard hangs. Everybody who may see pages gets the
+same messages. A browser then fetches the parts with the rights of its user.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ Handler = Callable[[HttpRequest], HttpResponse]
 
 
 def mark_pages(get_response: Handler) -> Handler:
-    """Give templates of whole pages `request.mark`; name the tables that a part of a page was made from in its answer."""
+    """Set `request.mark` for a whole page. For a part of a page, name the tables that it was read from in a header."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         if "HX-Request" not in request.headers:
@@ -59,7 +59,7 @@ class Subscription:
 
 
 class Changes:
-    """Watches the marks for all WebSockets of this process: twice a second, while there are subscriptions."""
+    """Polls the marks twice a second for all WebSockets of this process, while there are subscriptions."""
 
     def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()

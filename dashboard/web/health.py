@@ -1,8 +1,8 @@
 """GET /healthz shows supervisors and load balancers whether the dashboard is ready: whether it can read its database.
 
-200: pages and REST are answered. 503: the database does not answer. Any answer at all proves that the process is
-alive. A database that takes no writes for a while counts as ready: reads go on, and a request that writes waits and reports
-its own error.
+Status 200: pages and REST are answered. Status 503: the database does not answer. Any answer proves that the process is alive.
+A database that accepts no writes for a while counts as ready: reads continue, and a request that writes waits and reports its
+error.
 """
 
 from django.contrib.auth.decorators import login_not_required

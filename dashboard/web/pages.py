@@ -28,7 +28,7 @@ M = TypeVar("M", bound=Model)
 
 
 class HtmxRequest(HttpRequest):
-    """A request as HtmxMiddleware passes it on."""
+    """A request to which HtmxMiddleware has added `htmx`."""
 
     htmx: HtmxDetails
 
@@ -62,7 +62,7 @@ def act(
 ) -> HttpResponse:
     """Call a service for the request's person, and redirect to a page that shows a message about the outcome.
 
-    done: the message after success. A job that is still running and an error of the service have messages of their own.
+    done: the message after success. A job that is still running, and an error of the service, have other messages.
     then, args: the name of the view to go to, and its arguments. given: the service's arguments, except the actor.
     """
     try:

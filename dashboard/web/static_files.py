@@ -132,7 +132,7 @@ def _answer(request: HttpRequest, path: str) -> HttpResponse:
     group, _, name = path.partition("/")
     file, kept = static_files().get(name), FOR_GOOD
     if file is None or file.group != group:
-        # A request without a hash, or with the hash of another release: a page that was opened before an update.
+        # The request has no hash, or the hash of another release: its page was opened before an update.
         file, kept = file or static_files().get(path), ASK_EACH_TIME
     if file is None:
         return HttpResponseNotFound("there is no such file\n", content_type="text/plain")

@@ -60,7 +60,7 @@ class PushConsumer(AsyncJsonWebsocketConsumer):
             await self.close(ERROR)
 
     def _same_origin(self) -> bool:
-        """Return whether the page comes from this host and port; another port of the host is another origin."""
+        """Return whether the page's origin is this host and port; another port of the host is another origin."""
         headers = dict(self.scope["headers"])
         return urlsplit(headers.get(b"origin", b"").decode("latin-1")).netloc == headers.get(b"host", b"").decode(
             "latin-1"

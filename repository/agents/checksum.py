@@ -2,8 +2,8 @@
 
 parameters { key: "MD5:1/model.onnx" value: "d726e132f91f16ebee703d96f6f73cb1" }
 
-Paths are relative to the model's folder. Triton's agent knows MD5, which finds a damaged file but not a forged one. SHA256 is
-Slipway's own addition.
+Paths are relative to the model's folder. Triton's agent supports MD5, which detects a damaged file but not a forged one.
+Slipway adds SHA256.
 Source: the README of triton-inference-server/checksum_repository_agent.
 """
 

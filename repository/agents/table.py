@@ -1,7 +1,7 @@
 """The table of repository agents, which check a model's files before it loads, in the order that its configuration gives.
 
-A new agent is one module with the two functions of `Agent` and one line in AGENTS. Triton's agents are shared libraries with an
-interface of their own. `checksum`, which Triton ships, has the same name and the same parameters here.
+A new agent is one module with the two functions of `Agent` and one line in AGENTS. Triton's agents are shared libraries with
+another interface. Slipway's `checksum` has the name and the parameters of Triton's agent.
 Source: Triton, docs/customization_guide/repository_agents.md.
 """
 
@@ -29,7 +29,7 @@ class Agent(Protocol):
 
 
 def problems(config: ModelConfig) -> Iterator[Problem]:
-    """Yield the problems of the agents in a configuration, without a look at the model's files."""
+    """Yield the problems of the agents in a configuration, without reading the model's files."""
     for index, named in enumerate(config.model_repository_agents.agents):
         field = f"model_repository_agents.agents[{index}]"
         if named.name not in AGENTS:
@@ -40,7 +40,7 @@ def problems(config: ModelConfig) -> Iterator[Problem]:
 
 
 def approve(config: ModelConfig, model_dir: Path) -> None:
-    """Ask each agent in turn to approve the model. Raise RepositoryError with the reason of the first agent that refuses."""
+    """Ask each agent in turn to approve the model. Raises RepositoryError with the reason of the first agent that refuses."""
     wrong = tuple(problems(config))
     if wrong:
         raise InvalidConfig("; ".join(map(str, wrong)), field=wrong[0].field, problems=wrong)

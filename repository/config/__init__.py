@@ -1,5 +1,5 @@
 """A model's configuration: config.pbtxt and its JSON form, edits that keep a person's text, validation, own parameters.
 
-May import `repository.core`. The dashboard edits and checks configurations with this package. The server reads and checks them
-with it, and decides which changes need a reload.
+It may import `repository.core`. The dashboard edits and checks configurations with this package. With it, the server reads and
+checks configurations, and decides which changes need a reload.
 """

@@ -21,8 +21,8 @@ class ModelFormat:
     folder. title: the name that people use. phrase: the title in a sentence, if that is not "a <title> file". suffixes: the
     extensions of uploaded files of this format; () if the format cannot be uploaded.
     content: the kind of content of every file of this format. starts: the first bytes of every file of this format, if no other
-    format begins with them. holds: the name of a member that every archive of this format has, packed or not; the reader of the
-    archive finds all other mistakes. packed: extensions of its archives that other formats have, too. platform: Triton's name.
+    format begins with them. holds: the name of a member that every archive of this format has, packed or not. packed:
+    extensions of its archives that other formats have, too. platform: Triton's name.
     """
 
     name: str
@@ -39,7 +39,7 @@ class ModelFormat:
 
 @dataclass(frozen=True, slots=True)
 class ParameterControl:
-    """A parameter of a backend with an input of its own on the configuration page.
+    """A parameter of a backend that has an input on the configuration page.
 
     field: the name of the form's field. of_version: the name of the same setting for a single version; "" if there is none.
     """
@@ -59,13 +59,13 @@ class BackendKind:
 
     class_path: "<module>:<class>" of the Backend, which the server imports when a model first needs it. formats: the formats
     that the backend reads; the file of the first format is the default model file. folder: a folder of this name in a version's
-    folder decides for this backend, whatever other files the version has. platforms: more of Triton's names of platforms, apart
-    from the names of the formats. parameters: the parameters that are numbers or switches, with their rules.
+    folder selects this backend, whatever other files the version has. platforms: Triton's platform names, in addition to those
+    of the formats. parameters: the parameters that are numbers or switches, with their rules.
     runs: the parameters that make code run, each with a sentence that says how; a switch counts only if it is on.
     instance_counts: the parameters that set the number of instances, which changes without a reload. controls: the parameters
     with inputs on the configuration page, under `title`. settings_file: the file in a version's archive that gives the settings
     which the configuration leaves out. is_data: whether the model files are data; the files of any other backend count as code.
-    own_process: whether the instances always run in processes of their own. cpu_instances: the number of instances that Triton
+    own_process: whether the instances always run in separate processes. cpu_instances: the number of instances that Triton
     starts on the CPU if the configuration gives none.
     """
 
@@ -99,7 +99,7 @@ _SECONDS = (re.compile(r"[1-9][0-9]{0,8}"), "expected a whole number of seconds 
 _ON_OFF = (re.compile(r"0|1|true|false|on|off", re.IGNORECASE), "expected true or false")
 _SWITCH = (re.compile(r"0|1|true|false", re.IGNORECASE), "expected true or false")
 
-# Parameters have the names of the README of Triton's backend.
+# Parameters have the names from the README of Triton's backend.
 _DECLARED = (
     BackendKind(
         "onnxruntime",

@@ -1,10 +1,10 @@
-"""A configuration as one object: the text of a config.pbtxt, its message, and the questions that other packages ask of both.
+"""A configuration as one object: the text of a config.pbtxt, its protobuf message, and functions on both.
 
-Only the edges create a document (disk, form, REST, upload, the row of a release). All other packages pass it on unchanged.
+Only code that reads a text (from disk, a form, REST, an upload or a release's row) creates a document. Other code passes it on.
 An edit returns another document, whose text differs from the old text as little as possible.
 
 The dashboard writes the number of the release into the text (`slipway.release`), so that a server can report the release that
-it serves. People do not see that number: the text of a document does not contain it, `stamped` writes it, `stamp_of` reads it.
+it serves. People do not see that number. The text of a document does not contain it; `stamped` adds it and `stamp_of` reads it.
 
 A text with mistakes is a document, too. Such a document serves no version and has no aliases, and `message` raises its mistake.
 """
@@ -37,7 +37,7 @@ from repository.config.traffic import policy_of, set_traffic, traffic_problem
 from repository.core.errors import InvalidConfig, Problem
 from repository.core.json_types import JsonObject
 
-# A form, its job, the release and the next step of a rollout each read the same few texts.
+# The most documents in the cache: a form, its job, the release and the next step of a rollout read the same few texts.
 KEPT = 64
 KEPT_CHARACTERS = 1 << 15  # the size of the largest text that is kept; a larger text is parsed each time
 
@@ -273,7 +273,7 @@ class Document:
     def merged(self, base: "Document", theirs: "Document") -> "Document | None":
         """Return `theirs` with the changes that this document made to `base`, merged by lines or else by fields.
 
-        None if both changed the same field, or a text has mistakes.
+        Return None if both changed the same field, or if a text has mistakes.
         """
         if self.mistake or base.mistake or theirs.mistake:
             return None

@@ -35,9 +35,9 @@ class _Element(NamedTuple):
 
 
 def edited(text: str, old: ModelConfig, new: ModelConfig) -> str:
-    """Return a text that means `new`, made from a text that means `old`: whatever need not change stays, comments too.
+    """Change a text that means `old` so that it means `new`. Other parts of the text stay, and so do comments.
 
-    The editor may fail on an odd text: the caller checks whether the result means `new`.
+    The editor may fail on an unusual text, so the caller checks whether the result means `new`.
     """
     if text and not text.endswith("\n"):
         text += "\n"

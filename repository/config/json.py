@@ -1,7 +1,7 @@
-"""A configuration in JSON, read as generously as protobuf's parser in C++ reads it for Triton's `config` parameter.
+"""A configuration in JSON, read as leniently as protobuf's C++ parser reads Triton's `config` parameter.
 
-protobuf's own reader in Python, `json_format`, refuses forms that its reader in C++ accepts and that clients of Triton send.
-So this module reads the text and puts names and values into their strict form; `json_format` then reads them (`ParseDict`).
+protobuf's Python parser, `json_format`, refuses forms that its C++ parser accepts and that Triton's clients send. So this
+module parses the text and converts names and values to the strict form, for `json_format.ParseDict`.
 
 In addition to JSON it accepts keys without quotes, single quotes, commas after the last element, any escaped or control
 character in a string, and a name given twice (the last one counts). It also accepts enumerations in either case and with
@@ -33,7 +33,7 @@ class BadJson(ValueError):
 
 
 def parse_into(message: Message, text: str) -> None:
-    """Fill a message from a text. Raise BadJson for a text that does not fit the message."""
+    """Fill a message from a text. Raises BadJson if the text does not fit the message."""
     value = _for_message(cast(Descriptor, message.DESCRIPTOR), _Reader(text).whole())
     try:
         json_format.ParseDict(value, message, max_recursion_depth=MAX_DEPTH + 1)

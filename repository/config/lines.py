@@ -1,4 +1,4 @@
-"""Differences between two texts by lines, in time that grows with the length of the texts and not with its square.
+"""Differences between two texts by lines, in time proportional to the length of the texts.
 
 The search for the fewest changes follows Myers ("An O(ND) Difference Algorithm and Its Variations", 1986), with a limit on the
 number of steps. If two texts are too different for that limit, all lines between their common beginning and their common end
@@ -14,7 +14,7 @@ _STEPS_OF_A_LINE = 16
 
 
 class Hunk(NamedTuple):
-    """Lines start to end of the old text become lines from_ to `to` of the new one."""
+    """Lines `start` to `end` of the old text become lines `from_` to `to` of the new one."""
 
     start: int
     end: int

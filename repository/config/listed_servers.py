@@ -47,7 +47,7 @@ class Address(NamedTuple):
 
     @classmethod
     def of(cls, url: str) -> "Address":
-        """Read a URL. Raise RepositoryError for a URL without http or https, or one that may mislead about its server."""
+        """Read a URL. Raises RepositoryError if its scheme is not http or https, or if it may mislead about its server."""
         if not isinstance(url, str) or not _URL.fullmatch(url):
             raise RepositoryError(
                 "expected the url of another server as http://host:port or https://host:port, with a path or without"
@@ -88,7 +88,7 @@ class Address(NamedTuple):
         return self.scheme == "https"
 
     def below(self, *parts: str) -> str:
-        """Return a path with these parts below this address. Raise RepositoryError for a part that may leave this path."""
+        """Return a path with these parts below this address. Raises RepositoryError if a part may lead out of it."""
         for part in parts:
             if wrong := part_problem(part):
                 raise RepositoryError(f"'{part[:80]}' cannot be asked for at {self}: expected {wrong}")
@@ -114,7 +114,7 @@ class ListedServer:
 def read_listed(path: Path) -> dict[str, ListedServer]:
     """Return the rows of the file, by address.
 
-    Raise RepositoryError for a mistake in the file. The message shows nothing of its content except addresses.
+    Raises RepositoryError if the file has a mistake. The message shows nothing of its content except addresses.
     """
     try:
         with path.open("rb") as file:

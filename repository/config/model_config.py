@@ -1,7 +1,7 @@
-"""config.pbtxt <-> the ModelConfig message, which is the configuration object throughout.
+"""Converts between config.pbtxt and the ModelConfig message, which is the configuration object everywhere.
 
-The message comes from `tritonclient`; the text form is protobuf's own text format. Settings that Triton has no field for are
-JSON values in `parameters`, under `slipway.<name>`, which stock Triton ignores.
+The message is from `tritonclient`, and config.pbtxt is in protobuf's text format. Settings without a field in Triton are JSON
+values in `parameters`, under `slipway.<name>`, which stock Triton ignores.
 """
 
 import difflib
@@ -35,7 +35,7 @@ _PARAMETERS_NOT_IN_OVERLAY = ("slipway.release", "slipway.aliases", "slipway.tra
 
 
 def parse(text: str) -> ModelConfig:
-    """Return the message of a text; InvalidConfig, with line, column and unknown field, for a text with mistakes."""
+    """Return the message of a text. Raises InvalidConfig, with line, column and field, if the text has mistakes."""
     config = ModelConfig()
     try:
         text_format.Parse(text, config)
@@ -124,7 +124,7 @@ def _maps_to_messages(field: FieldDescriptor) -> bool:
 
 
 def read(model_dir: Path, version: int | None = None, custom: str = "") -> ModelConfig:
-    """Return a model's configuration, with the overlay of `version` merged in where that version has one.
+    """Return a model's configuration, with the overlay of `version` merged in if that version has one.
 
     Without a config.pbtxt the configuration contains only the name, and the server completes the rest from the model file.
     An empty name becomes the name of the folder. `custom` names a file in configs/ that replaces config.pbtxt, if the model

@@ -31,7 +31,7 @@ def effect(old: ModelConfig, new: ModelConfig) -> Effect:
 
 
 def _by_version(old: ModelConfig, new: ModelConfig) -> Iterator[tuple[ModelConfig, ModelConfig]]:
-    """Yield the old and new configuration of the model, then those of each version that has settings of its own."""
+    """Yield the old and new configuration of the model, then those of each version that has its own settings."""
     before, after = (version_settings.of_versions(config) for config in (old, new))
     yield old, new
     for number in {*before, *after}:

@@ -1,10 +1,10 @@
 """A model file's inputs and outputs: completes a configuration from them, and finds contradictions between the two.
 
 The server completes the configurations that it loads by these rules, and refuses a configuration that contradicts the file.
-The dashboard applies the same rules to say in advance what the server will say. The rules are those of Triton's ONNX Runtime
-backend: if inputs or outputs are missing and the first dimension of every tensor is variable, the model can batch. Then
-max_batch_size becomes 4 (or the value of --backend-config) unless given, and a dynamic batcher is added unless the
-configuration chooses another scheduler.
+The dashboard applies the same rules to predict the server's decision. The rules are those of Triton's ONNX Runtime backend: if
+inputs or outputs are missing and the first dimension of every tensor is variable, the model can batch. Then max_batch_size
+becomes 4 (or the value of --backend-config) unless given, and a dynamic batcher is added unless the configuration chooses
+another scheduler.
 """
 
 import re

@@ -77,7 +77,7 @@ class Sticky:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The worst mismatches to keep, with their inputs."""
+    """The limits on the mismatches that are kept, with their inputs; the worst are kept."""
 
     count: int = 20
     bytes: int = 4 << 20

@@ -25,7 +25,7 @@ _EXAMPLE = '{"2": {"max_batch_size": 8}}'
 
 
 def settings_of(config: ModelConfig) -> dict[int, ModelConfig]:
-    """Return the settings by version; InvalidConfig for an invalid parameter."""
+    """Return the settings by version. Raises InvalidConfig if the parameter is invalid."""
     value = get_parameter(config, PARAMETER)
     if value is None:
         return {}
@@ -72,7 +72,7 @@ def for_version(config: ModelConfig, version: int | None) -> ModelConfig:
 def as_served(config: ModelConfig, number: int, folder: Path) -> ModelConfig:
     """Return the configuration of a version: the model's, with slipway.pbtxt of its folder and then its settings merged in.
 
-    Raise InvalidConfig if slipway.pbtxt or the settings cannot be read.
+    Raises InvalidConfig if slipway.pbtxt or the settings cannot be read.
     """
     overlay = folder / OVERLAY_FILE
     if not model_config.is_there(overlay):
@@ -102,7 +102,7 @@ def problem(value: Json, config: ModelConfig) -> str:
 
 
 def of_versions(config: ModelConfig) -> dict[int, ModelConfig]:
-    """Return the configuration of each version that has settings of its own; {} if the parameter is invalid."""
+    """Return the configuration of each version that has its own settings; {} if the parameter is invalid."""
     try:
         return {number: _laid_over(config, own) for number, own in settings_of(config).items()}
     except InvalidConfig:

@@ -1,7 +1,7 @@
 """Brings addresses and paths into a normal form, in which they are compared with the allowed addresses and paths.
 
 A server may decode an address and resolve ".." before it uses the address. So this module does both before the comparison, and
-refuses an address that leads elsewhere than it shows.
+refuses an address that resolves to another path than it shows.
 Source: RFC 3986, sections 2.4 (when to decode), 5.2.4 (dot segments) and 6.2.2 (normal form).
 """
 
@@ -40,8 +40,11 @@ def part_problem(text: str) -> str:
 
 
 def normal_path(path: str) -> str:
-    """Return the path of an address without needless encoding. Raise UnsafePath for a path that a server may resolve to another
-    path than it shows: one with ".." at any level of encoding, before a ";", or between backslashes."""
+    """Return the path of an address without needless encoding.
+
+    Raises UnsafePath if a server may resolve the path to another one: if ".." occurs in it at any level of encoding, before a
+    ";", or between backslashes.
+    """
     seen = path
     for _ in range(_MAX_DECODED):
         if any(part.partition(";")[0].strip() == ".." for part in _SEPARATORS.split(seen)):
@@ -64,8 +67,10 @@ def _least(escape: re.Match[str]) -> str:
 
 
 def local_path(url: str) -> Path:
-    """Return the file of a file:// address, decoded once, links not followed. Raise UnsafePath for an address of another
-    machine, or one that `normal_path` refuses."""
+    """Return the file of a file:// address, decoded once, without following links.
+
+    Raises UnsafePath if the address names another machine, or if `normal_path` refuses it.
+    """
     parts = urllib.parse.urlsplit(url)
     if parts.netloc.lower() not in ("", "localhost"):
         raise UnsafePath("the address is of a file on another machine")

@@ -8,6 +8,6 @@ class Condition(StrEnum):
 
     NONE = ""
     ASLEEP = "asleep"  # the first request loads the version
-    SILENT = "silent"  # READY, but its instances do not answer now: their processes hang, or end again and again
+    SILENT = "silent"  # READY, but its instances do not answer now: their processes hang, or end repeatedly
     STEPLESS = "stepless"  # an ensemble that becomes READY again as soon as the models of its steps are READY
     UNLOADED = "unloaded"  # out of service: unloaded, or replaced under the version policy

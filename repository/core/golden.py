@@ -1,7 +1,7 @@
 """Golden requests: requests with the outputs that a model must return, within a tolerance.
 
 The dashboard stores golden requests and sends them with a load (`slipway.golden`). The server runs them before it switches to
-the new versions. Both use this module, so that they come to the same verdict. The JSON of a golden request, with the outputs
+the new versions. Both use this module, so that they reach the same verdict. The JSON of a golden request, with the outputs
 to compare in `expected`:
 
     {"name": "a seven", "request": {"inputs": [TENSOR, ...]}, "expected": {"outputs": [TENSOR, ...]},
@@ -107,7 +107,7 @@ class Verdict:
 
 # -- read ----------------------------------------------------------------------------------------------------------------
 def read_golden(text: str | bytes) -> list[GoldenRequest]:
-    """Read the load parameter `slipway.golden`. Raise InvalidExample for another form, or a list larger than allowed."""
+    """Read the load parameter `slipway.golden`. Raises InvalidExample if it is malformed or too large."""
     size = len(text)
     if size > MAX_BYTES_TOGETHER + MAX_REQUESTS * 1024:
         raise InvalidExample(f"expected golden requests of at most {MAX_BYTES_TOGETHER} bytes together, got {size}")
@@ -154,7 +154,7 @@ def read_request(row: object) -> ExampleRequest:
 
 
 def _parameter(name: str, value: Json) -> Json:
-    """Return a parameter of V2. Raise InvalidExample for a value that a server would refuse, because every load would fail.
+    """Return a parameter of V2. Raises InvalidExample if a server would refuse the value, because every load would fail.
 
     Source: Triton docs/protocol/extension_parameters.md, extension_sequence.md, extension_schedule_policy.md.
     """

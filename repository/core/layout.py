@@ -29,7 +29,7 @@ _VERSION = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 
 
 def check_name(name: str) -> str:
-    """Return the name itself if it may become the name of a folder. Raise InvalidName otherwise.
+    """Return the name itself. Raises InvalidName if it may not become the name of a folder.
 
     As in Triton, any name of a folder is allowed, except names of hidden folders, EVERY_MODEL, and names that a log cannot show
     unchanged.
@@ -50,7 +50,7 @@ def check_name(name: str) -> str:
 
 
 def check_version(version: int) -> int:
-    """Return the number itself if it may become the name of a version's folder. Raise InvalidName otherwise."""
+    """Return the number itself. Raises InvalidName if it may not become the name of a version's folder."""
     if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= MAX_VERSION:
         raise InvalidName("a version is a whole number from 1 up")
     return version
@@ -68,7 +68,7 @@ def parse_version(text: str) -> int | None:
 
 
 def relative_path(text: str) -> Path:
-    """Return a client's name of a file in a version as a relative path. Raise UnsafePath if it could leave the folder."""
+    """Return a client's name of a file in a version as a relative path. Raises UnsafePath if it could leave the folder."""
     path = Path(text)
     bad_part = any(part in ("", ".", "..") or len(part.encode()) > 255 for part in text.split("/"))
     if not text or "\\" in text or "\0" in text or path.is_absolute() or bad_part or len(text) > 1024:
@@ -115,7 +115,7 @@ class ModelRepository:
         return self.version_dir(name, version).is_dir()
 
     def model_dir(self, name: str) -> Path:
-        """Return <root>/<name>, even if it does not exist. Raise UnsafePath if a symbolic link leads out of the root."""
+        """Return <root>/<name>, even if it does not exist. Raises UnsafePath if a symbolic link leads out of the root."""
         return self._inside(self.root / check_name(name))
 
     def version_dir(self, name: str, version: int) -> Path:
@@ -147,7 +147,7 @@ class ModelRepository:
         return path
 
     def create(self, name: str) -> Path:
-        """Create an empty model folder. Raise Conflict if the folder exists."""
+        """Create an empty model folder. Raises Conflict if the folder exists."""
         path = self.model_dir(name)
         self.root.mkdir(parents=True, exist_ok=True)
         try:
@@ -172,7 +172,7 @@ class ModelRepository:
         return ""
 
     def _inside(self, path: Path) -> Path:
-        """Return the path itself. Raise UnsafePath if a link in the path, below the root, leads out of the root."""
+        """Return the path itself. Raises UnsafePath if a link in the path, below the root, leads out of the root."""
         below = path
         while below != self.root:
             if below.is_symlink() and not leads_into(below, self.root):

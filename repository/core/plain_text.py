@@ -1,4 +1,4 @@
-"""Makes foreign text safe to show in a log, on a page or in a terminal.
+"""Makes the text of models and clients safe to show in a log, on a page or in a terminal.
 
 Output of a model or data of a client may contain characters that control a terminal (escape sequences, backspaces), that
 reverse the order of characters (bidirectional marks), or that end a line. Such characters are written as escapes, as in
@@ -17,7 +17,7 @@ _OPEN_COLOUR = re.compile(rb"\x1b(?:\[[0-9;:]{0,32})?\Z")
 
 
 def plain(text: str) -> str:
-    """Return the text with such characters written as escapes; line feeds and tabs stay."""
+    """Return the text with unsafe characters written as escapes. Line feeds and tabs stay."""
     return _UNPLAIN.sub(_written_out, _COLOUR.sub("", text)) if _UNPLAIN.search(text) else text
 
 

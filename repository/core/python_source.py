@@ -13,6 +13,6 @@ def syntax_tree(source: str | bytes, mode: Literal["exec"] = "exec") -> ast.Modu
 @overload
 def syntax_tree(source: str | bytes, mode: Literal["eval"]) -> ast.Expression: ...
 def syntax_tree(source: str | bytes, mode: Literal["exec", "eval"] = "exec") -> ast.AST:
-    """Return the tree of `ast.parse`. Raise the same errors."""
+    """Return the tree of `ast.parse`. Raises the same errors."""
     with _PARSING:
         return ast.parse(source, mode=mode)

@@ -61,7 +61,7 @@ class Tensor:
 
 
 def read_tensor(row: object) -> Tensor:
-    """Read the JSON of a tensor. Raise InvalidExample, with its name, for other JSON and for elements that do not fit."""
+    """Read the JSON of a tensor. Raises InvalidExample, with its name, if the JSON or an element does not fit."""
     if not isinstance(row, dict) or not is_tensor_name(row.get("name")):
         raise InvalidExample("expected every tensor as an object with a name, a datatype, a shape and its data")
     name = row["name"]
@@ -114,7 +114,7 @@ def to_binary(tensor: Tensor) -> bytes:
 
 
 def from_binary(name: str, datatype: str, content: bytes) -> list[Element]:
-    """Return the elements in the binary data of a tensor. Raise InvalidExample if the bytes are not whole elements."""
+    """Return the elements in the binary data of a tensor. Raises InvalidExample if the bytes are not whole elements."""
     if datatype == "BYTES":
         return list(_byte_elements(name, content))
     if datatype == "BF16":
@@ -201,7 +201,7 @@ def _number(name: str, datatype: str, given: object) -> int | float:
 
 
 def _exact(name: str, datatype: str, given: list[int | float]) -> list[Element]:
-    """Return the numbers rounded to the datatype. Raise InvalidExample for a number outside its range."""
+    """Return the numbers rounded to the datatype. Raises InvalidExample if a number is outside its range."""
     try:
         binary = to_binary(Tensor(name, datatype, (len(given),), given))
     except (struct.error, OverflowError):

@@ -39,9 +39,8 @@ class _Entry:
 def extract(path: Path, destination: Path, limits: Limits | None = None) -> list[str]:
     """Unpack into `destination`, a folder that does not exist yet. Return the sorted names of the unpacked files.
 
-    Raise UnsafeArchive for an absolute name, a name with "..", a link, a device, or a name that appears twice, and for an
-    archive that is damaged or exceeds its limits. Raise NoSpace if the disk would become full. After an error nothing is left
-    behind.
+    Raises UnsafeArchive if a name is absolute, contains ".." or appears twice, if an entry is a link or a device, or if the
+    archive is damaged or exceeds its limits. Raises NoSpace if the disk would become full. An error leaves nothing behind.
     """
     destination.mkdir(parents=True)
     try:
@@ -60,7 +59,7 @@ def extract(path: Path, destination: Path, limits: Limits | None = None) -> list
 
 
 def check_bounds(infos: list[zipfile.ZipInfo], packed_bytes: int, limits: Limits) -> int:
-    """Return the declared bytes of all entries of a zip archive. Raise UnsafeArchive as `extract` does."""
+    """Return the declared bytes of all entries of a zip archive. Raises UnsafeArchive as `extract` does."""
     entries = [_zip_entry(info) for info in infos]
     seen: set[str] = set()
     for entry in entries:

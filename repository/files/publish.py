@@ -1,6 +1,6 @@
 """Puts versions into the repository and takes them out. A reader sees a whole version or none.
 
-A version is prepared out of sight on the disk of the repository, hashed and flushed. Then one rename makes it visible
+A version is prepared in a hidden folder on the disk of the repository, hashed and flushed. Then one rename makes it visible
 (repository.files.staging). A move between the repository and an archive on another disk copies all files before it removes any
 file. After an interruption, a second call completes the move.
 """
@@ -70,7 +70,7 @@ def place_version(
 
 
 def write_beside(repository: ModelRepository, *, name: str, config_text: str, model_files: Mapping[str, bytes]) -> None:
-    """Write the other files that `place_version` writes; it completes the work of a process that died after the rename."""
+    """Write the files of `place_version` next to the version, if a process died between the rename and these files."""
     contents = _contents(config_text, model_files)
     with _locked(repository, name):
         _write_contents(repository.existing_model_dir(name), contents)
@@ -146,7 +146,7 @@ def delete_model(repository: ModelRepository, *, name: str) -> None:
 
 @contextlib.contextmanager
 def _locked(repository: ModelRepository, name: str) -> Iterator[None]:
-    """Lock one model against changes by other processes, as long as a rename takes."""
+    """Lock one model against changes by other processes, for the short time of a rename."""
     with storage.locked(repository.staging / _LOCKS / check_name(name), f"model '{name}'"):
         yield
 
@@ -166,7 +166,7 @@ def _contents(config_text: str | None, model_files: Mapping[str, bytes] | None) 
 
 
 def _unused(repository: ModelRepository, name: str, version: int) -> Path:
-    """Return the folder of a new version. Raise Conflict if the number is used."""
+    """Return the folder of a new version. Raises Conflict if the number is used."""
     place = repository.version_dir(name, version)
     if place.exists() or repository.archived_version_dir(name, version).exists():
         raise Conflict(f"version {version} of '{name}' exists already; versions are never changed or replaced")

@@ -42,7 +42,7 @@ def staging_folder(repository: ModelRepository, near: Path) -> Iterator[Path]:
 
 
 def _locked(folder: Path) -> int:
-    """Lock a folder. Return a descriptor that keeps the lock until it is closed. Raise BlockingIOError if the lock is taken."""
+    """Lock a folder. Return a descriptor that keeps the lock until it is closed. Raises BlockingIOError if it is locked."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -81,7 +81,7 @@ def rename(source: Path, target: Path) -> None:
 
 
 def copied(repository: ModelRepository, source: Path, work: Path, progress: Progress) -> Path:
-    """Return a flushed copy of a folder in `work`. Raise NoSpace before anything is written."""
+    """Return a flushed copy of a folder in `work`. Raises NoSpace, before it writes, if the copy does not fit."""
     size = storage.tree_size(source)
     storage.ensure_space(work, size, repository.reserve)
     progress.plan(2 * size)

@@ -61,7 +61,10 @@ def hash_file(path: Path, progress: Progress = SILENT) -> FileEntry:
 
 
 def plain_files(folder: Path) -> list[str]:
-    """Return the sorted relative names of all files below a folder. Raise UnsafePath for a link, a device or an odd name."""
+    """Return the sorted relative names of all files below a folder.
+
+    Raises UnsafePath if one is a link or a device, or has a name that is not a plain relative path.
+    """
     names: list[str] = []
     for directory, folders, files in os.walk(folder):
         for name in [*folders, *files]:
@@ -101,8 +104,8 @@ def sync(path: Path) -> None:
 
 
 def write_atomic(path: Path, content: bytes, *, mode: int = 0o644) -> None:
-    """Replace the content of a file. A reader sees the old or the new content, also after a power cut. Raises Conflict for a
-    folder."""
+    """Replace the content of a file. A reader sees the old or the new content, also after a power cut. Raises Conflict if
+    the path is a folder."""
     if path.is_dir():
         raise Conflict(f"'{path.name}' is a folder, where a file belongs; move it away by hand")
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
@@ -221,7 +224,7 @@ def remove_tree(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, what: str, *, wait_s: float = 10.0) -> Iterator[None]:
-    """Hold a lock file for the block. Raise Conflict if it is taken for `wait_s`. The death of a process frees its lock."""
+    """Hold a lock file for the block. Raises Conflict if it is not free within `wait_s`. A process that ends frees its lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:

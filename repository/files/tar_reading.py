@@ -36,7 +36,7 @@ class TarReader:
             self._tar = tarfile.TarFile(fileobj=self._file, tarinfo=_Entry)
 
     def members(self) -> Iterator[tarfile.TarInfo]:
-        """Yield each entry. Raise UnsafeArchive for headers that are too long, tarfile.TarError if the file is no tar file."""
+        """Yield each entry. Raises UnsafeArchive if headers are too long, tarfile.TarError if the file is no tar file."""
         while True:
             with self._file.reading_headers():
                 member = self._tar.next()
@@ -99,7 +99,7 @@ class _Entry(tarfile.TarInfo):
 
 
 def _attributes(body: bytes) -> dict[str, str]:
-    """Return the records of an extended header. Raise tarfile.ReadError for malformed records."""
+    """Return the records of an extended header. Raises tarfile.ReadError if records are malformed."""
     found: dict[str, str] = {}
     at = 0
     while at < len(body) and body[at]:

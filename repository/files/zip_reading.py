@@ -24,7 +24,7 @@ _FIXED_BYTES = 46  # the bytes of an entry before its name, extra field and comm
 
 @contextmanager
 def opened_zip(path: Path, max_entries: int = MAX_ENTRIES) -> Iterator[zipfile.ZipFile]:
-    """Open a zip file. Raise UnsafeArchive if it has too many entries, or else the errors of `zipfile.ZipFile`."""
+    """Open a zip file. Raises UnsafeArchive if it has too many entries, or else the errors of `zipfile.ZipFile`."""
     with (
         _CountedFile(path, max_entries) as counted,
         zipfile.ZipFile(counted) as archive,

@@ -1,6 +1,6 @@
 """Model repositories in the cloud: their addresses and credentials (`address`), and local copies of their models
 (`repository`).
 
-May import `repository.core`. The server's `repositories` call this package. fsspec, and the package for a kind of store, are
+It may import `repository.core`. The server's `repositories` call this package. fsspec, and the package for a kind of store, are
 imported when an address first needs them.
 """

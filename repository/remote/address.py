@@ -24,7 +24,7 @@ _USER = re.compile(r"//[^/@]*@")
 
 @dataclass(frozen=True, slots=True)
 class RemoteAddress:
-    """`protocol` and `url` are in fsspec's form. `text` is the given address; `repr` hides its possible password."""
+    """`protocol` and `url` are in fsspec's form. `text` is the address as given. `repr` hides `url` and `text`."""
 
     protocol: str
     url: str = field(repr=False)
@@ -43,7 +43,7 @@ def is_remote(text: str) -> bool:
 
 
 def parse(text: str) -> RemoteAddress:
-    """Read an address. Raise InvalidName, with one sentence, for an address without a bucket or container."""
+    """Read an address. Raises InvalidName, with one sentence, if it lacks a bucket or container."""
     match = _ADDRESS.fullmatch(text)
     if match is None:
         raise InvalidName(f"expected an address such as s3://bucket/path, got '{text}'")
@@ -114,7 +114,7 @@ def _azure_options(address: RemoteAddress, given: JsonObject, environment: Mappi
 
 
 def _credentials(address: RemoteAddress, environment: Mapping[str, str]) -> Json:
-    """Return the entry of Triton's credentials file with the longest name that begins the address; None if none does."""
+    """Return the entry of Triton's credentials file whose name is the longest prefix of the address; None if none is."""
     path = environment.get(CREDENTIALS_VARIABLE)
     if not path:
         return None

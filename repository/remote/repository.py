@@ -103,7 +103,7 @@ class RemoteRepository:
             self._listed = others if listing is None else others | {name: listing}
 
     def fetch(self, name: str) -> Path:
-        """Return the folder with a complete copy of the model. Raise Unreachable or NotFound if there can be no such copy."""
+        """Return the folder with a complete copy of the model. Raises Unreachable or NotFound if it cannot make one."""
         with self._fetching[name]:
             for _ in range(1 if self._until_stable else COPY_ATTEMPTS):
                 wanted = self._listed.get(name)
@@ -211,7 +211,7 @@ class RemoteRepository:
 
 
 def file_system(address: RemoteAddress) -> tuple[FileSystem, str]:
-    """Return fsspec's file system and the path in it, without a closing slash. Raise Unreachable if the package for the file
+    """Return fsspec's file system and the path in it, without a closing slash. Raises Unreachable if the package for the file
     system is missing; `explained` handles other errors of the file system."""
     try:
         import fsspec

@@ -10,7 +10,7 @@ from repository.remote.repository import explained, file_system
 
 @contextmanager
 def opened(text: str) -> Iterator[tuple[IO[bytes], int | None]]:
-    """Yield the content of an object as a file, and its size if known. Raise RepositoryError if the object cannot be read.
+    """Yield the content of an object as a file, and its size if known. Raises RepositoryError if the object cannot be read.
 
     This function blocks and belongs on a worker thread."""
     address = parse(text)

@@ -1,5 +1,5 @@
 """A TorchServe set-up: config.properties, snapshots, archives, and the settings that they give to a version of a model.
 
-May import `repository.config`, `repository.core` and `repository.files`. The server uses this package to serve the models that
-its users register, the dashboard to import a set-up of another server.
+It may import `repository.config`, `repository.core` and `repository.files`. The server uses this package to serve the models
+that its users register. The dashboard uses it to import a set-up of another server.
 """

@@ -18,7 +18,7 @@ class MalformedProperties(Exception):
 
 
 def parse(text: str) -> dict[str, str]:
-    """Return the properties; the last value of a repeated key wins. Raise MalformedProperties for a broken \\u escape."""
+    """Return the properties; the last value of a repeated key wins. Raises MalformedProperties if a \\u escape is broken."""
     found: dict[str, str] = {}
     for number, line in _logical_lines(text):
         try:

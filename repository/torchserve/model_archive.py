@@ -96,14 +96,14 @@ class ArchiveContents(NamedTuple):
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Return the manifest of an archive. Raise NotFound if there is no archive, InvalidArchive if its manifest is invalid."""
+    """Return the manifest of an archive. Raises NotFound if there is no archive, InvalidArchive if its manifest is invalid."""
     with _opened(path) as archive:
         return _manifest(archive)
 
 
 def read_description(path: Path) -> tuple[Manifest, ModelSettings]:
     """Return the manifest of an archive, and the settings of its model-config.yaml, which are empty if it has no such file.
-    Raise as `read_manifest`, and InvalidArchive if the model-config.yaml has too many values."""
+    Raises the errors of `read_manifest`, and InvalidArchive if the model-config.yaml has too many values."""
     with _opened(path) as archive:
         return _description(archive)
 
@@ -137,7 +137,7 @@ def read_archive(path: Path) -> ArchiveContents:
 
 
 def read_file(path: Path, name: str) -> bytes:
-    """Return the content of a file of an archive. Raise NotFound if it is missing, InvalidArchive if it is too large."""
+    """Return the content of a file of an archive. Raises NotFound if it is missing, InvalidArchive if it is too large."""
     with _opened(path) as archive:
         return archive.read(name)
 
@@ -166,7 +166,7 @@ def handler_file(manifest: Manifest, files: Iterable[str]) -> str:
 def unpack(path: Path, destination: Path, limits: Limits | None = None) -> None:
     """Unpack into `destination`, a folder that does not exist yet. If the archive is a folder, link its entries.
 
-    Raise UnsafeArchive and NoSpace as `archive.extract` does. After an error nothing is left behind.
+    Raises UnsafeArchive and NoSpace as `archive.extract` does. After an error nothing is left behind.
     """
     if path.is_file() and zipfile.is_zipfile(path):
         zip_archive.extract(path, destination, limits)
@@ -205,7 +205,7 @@ class _Archive(ABC):
 
 @contextmanager
 def _opened(path: Path) -> Iterator[_Archive]:
-    """Open an archive of any form. Raise InvalidArchive if the archive is damaged, also while the caller reads it."""
+    """Open an archive of any form. Raises InvalidArchive if the archive is damaged, also while the caller reads it."""
     if not path.exists():
         raise NotFound(f"there is no archive '{path.name}'")
     try:
@@ -259,7 +259,7 @@ class _Tar(_Archive):
         self.sizes = {name: member.size for name, member in self._members.items()}
 
     def _bounded(self) -> Iterator[tarfile.TarInfo]:
-        """Yield the members. Each is checked before the next is read, because that reads all bytes between the two."""
+        """Yield the members. Each is checked before the next one is read, which reads all bytes in between."""
         limits = Limits()
         for count, member in enumerate(self._packed.members(), 1):
             size = member.offset_data + member.size  # all bytes up to the end of this member, with headers
@@ -307,7 +307,7 @@ class _Folder(_Archive):
 
 
 def _plain_name(name: str) -> str:
-    """Return the name of a member as a plain relative name. Raise UnsafeArchive for any other name."""
+    """Return the name of a member as a plain relative name. Raises UnsafeArchive if it is not one."""
     plain = name.removeprefix("./")
     try:
         relative_path(plain)
@@ -441,7 +441,7 @@ def _device_ids(value: Json, unusable: dict[str, str]) -> tuple[int, ...]:
 
 
 def _as_json(value: Any, left: list[int]) -> Any:
-    """Return a value of YAML as a value of JSON. Raise InvalidArchive if it expands to more values than `left` allows."""
+    """Return a value of YAML as a value of JSON. Raises InvalidArchive if it expands to more values than `left` allows."""
     left[0] -= 1
     if left[0] < 0:
         raise InvalidArchive(f"the model's configuration in YAML stands for more than {_MAX_NODES} values")

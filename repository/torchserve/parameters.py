@@ -12,7 +12,7 @@ torchserve.metrics_mode             "prometheus" for metrics of handlers at /met
 torchserve.metrics_config           a metrics.yaml with the metrics that handlers may record; the default is TorchServe's file
 torchserve.model_metrics_auto_detect  true to allow metrics that no file names, too
 torchserve.workflow                 for an ensemble: the specification of its workflow, as JSON
-torchserve.install_py_dep_per_model true to install an archive's requirements.txt into an environment of its own
+torchserve.install_py_dep_per_model true to install an archive's requirements.txt into a separate environment
 """
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup

@@ -142,7 +142,7 @@ class _Reader:
         return self._values.get(key, default).strip()
 
     def value(self, key: str) -> str:
-        """Return a number or a switch, without a comment after it: to Java, such a comment is part of the value."""
+        """Return a number or a switch, without a comment after it. Java reads the comment as a part of the value."""
         value, _, comment = self.text(key).partition(" #")
         if comment:
             self.notes.append(f"{key}: what stands behind '#' is not part of the value {value.strip()}")
@@ -347,7 +347,7 @@ def torchserve_options(
     """Return the options, and a sentence for each ignored key. given: the fields that flags set. Flags override the file, and
     the environment variables of `enable_envvars_config` override flags, as TorchServe's documentation says.
 
-    Raise InvalidProperties for a value that cannot be used.
+    Raises InvalidProperties if a value cannot be used.
     """
     reader = _Reader(properties)
     fields: dict[str, Any] = {name: read_one(reader, key) for key, (name, read_one) in HONOURED.items()}
@@ -400,7 +400,7 @@ def _models(reader: _Reader) -> ModelsSettings:
 
 
 def checked_models(value: object, key: str) -> ModelsSettings:
-    """Return the value itself if it is {model: {version: settings}}. Raise InvalidProperties for any other value."""
+    """Return the value itself if it is {model: {version: settings}}. Raises InvalidProperties if it has another form."""
     if isinstance(value, dict) and all(
         isinstance(versions, dict) and all(isinstance(one, dict) for one in versions.values())
         for versions in value.values()

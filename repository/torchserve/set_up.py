@@ -228,7 +228,7 @@ def _settings(options: TorchServeOptions) -> Iterator[tuple[str, Mapping[str, An
 
 
 def _version(wanted: _Wanted, options: TorchServeOptions, archives: Mapping[str, Path]) -> SetUpVersion:
-    """Return a version. Raise RepositoryError if its archive is missing or invalid."""
+    """Return a version. Raises RepositoryError if its archive is missing or invalid."""
     archive = file_name(wanted.url)
     path = archives.get(archive)
     if path is None:

@@ -35,7 +35,7 @@ def prune(folder: Path, kept: int) -> None:
 def last_snapshot(log_location: Path, tell: Callable[[str], object] = log.warning) -> Path | None:
     """Return the newest intact snapshot; None if there are no snapshots. tell gets a sentence for each damaged snapshot.
 
-    Raise InvalidProperties if all snapshots are damaged, because a start without a snapshot would forget the registrations.
+    Raises InvalidProperties if all snapshots are damaged, because a start without a snapshot would forget the registrations.
     """
     damaged = ""
     for path in reversed(snapshots_in(snapshot_folder(log_location))):

@@ -74,7 +74,7 @@ class WorkflowSpec:
 
 
 def unpack(path: Path, folder: Path) -> None:
-    """Unpack an archive into a folder that does not exist yet. Raise InvalidWorkflow if the file cannot be unpacked."""
+    """Unpack an archive into a folder that does not exist yet. Raises InvalidWorkflow if the file cannot be unpacked."""
     try:
         zip_archive.extract(path, folder)
     except RepositoryError as error:
@@ -88,7 +88,7 @@ def check_archive(path: Path) -> None:
 
 
 def read_spec(folder: Path, name: str = "") -> WorkflowSpec:
-    """Read an unpacked archive. name: replaces the name in the manifest. Raise InvalidWorkflow for an invalid archive."""
+    """Read an unpacked archive. name: replaces the name in the manifest. Raises InvalidWorkflow if the archive is invalid."""
     manifest = _manifest(folder)
     name = name or _text(manifest, "workflowName")
     if not name:
@@ -109,7 +109,7 @@ def read_spec(folder: Path, name: str = "") -> WorkflowSpec:
 
 
 def spec_of(name: str, said: object, handler: str = "", requirements: str = "") -> WorkflowSpec:
-    """Return a workflow from the mappings of its specification, `models` and `dag`. Raise InvalidWorkflow for a mistake."""
+    """Return a workflow from the mappings `models` and `dag` of its specification. Raises InvalidWorkflow if one is invalid."""
     models = said.get("models") if isinstance(said, dict) else None
     dag = said.get("dag") if isinstance(said, dict) else None
     if not isinstance(dag, dict) or not dag or not isinstance(models, dict | None):

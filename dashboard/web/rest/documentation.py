@@ -71,7 +71,7 @@ class _Html(BaseRenderer):
 
 @at("docs", "api_docs")
 class Documentation(APIView):
-    """The page. Like every page it redirects to the sign-in; a wrong token gets a 401, as on every endpoint."""
+    """The page. It redirects to the sign-in, like every page. A wrong token gets status 401, as at every endpoint."""
 
     rights = {"GET": Right.VIEW}
     renderer_classes = [_Html]

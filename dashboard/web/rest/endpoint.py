@@ -26,7 +26,7 @@ ADDRESSES: list[URLPattern] = []
 
 
 class Endpoint(APIView):
-    """`rights` names the right that each method needs; a method without one is refused (web.rest.permissions.HasRight)."""
+    """rights: HTTP method -> the right that it needs. A method without a right is refused (web.rest.permissions.HasRight)."""
 
     rights: dict[str, Right] = {}
     max_body_bytes: int = settings.BODY_BYTES  # a longer body is refused before it is read (dashboard.admission)
@@ -68,8 +68,7 @@ def at(address: str, name: str) -> Callable[[type[View]], type[View]]:
 def data_of(
     request: Request, serializer: type[BaseSerializer[Any]]
 ) -> dict[str, Any]:  # the keys are arguments of a service
-    """Return the body as the serializer describes it. ValidationError, which is a 400: the body has another shape, or a field
-    that the serializer does not know (perhaps misspelt)."""
+    """Return the validated body. Raises ValidationError (status 400) if the body has another shape, or an unknown field."""
     given = serializer(data=request.data)
     if not isinstance(request.data, Mapping):
         raise ValidationError(f"Expected an object with {', '.join(_taken(given))}.")
@@ -79,8 +78,7 @@ def data_of(
 
 
 def fieldless(**described: Any) -> Callable[[Handler[Arguments]], Handler[Arguments]]:
-    """Describe a method that takes no body, as `extend_schema` does. A body with fields, which would have no effect, is a
-    400."""
+    """Describe a method that takes no body, as `extend_schema` does. A body with fields is refused with status 400."""
 
     def decorate(handler: Handler[Arguments]) -> Handler[Arguments]:
         @wraps(handler)

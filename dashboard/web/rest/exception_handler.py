@@ -23,7 +23,7 @@ RETRY_AFTER_S = "2"  # roughly the time that a person's own requests under way t
 
 
 def exception_handler(error: Exception, context: dict[str, object]) -> Response | None:
-    """Return the answer to an error, or None, which becomes a 500, for a fault of the dashboard itself."""
+    """Return the answer to an error, or None for a fault of the dashboard itself, which gets status 500."""
     if isinstance(error, DashboardError):
         set_rollback()
         headers = {"Retry-After": RETRY_AFTER_S} if isinstance(error, TooMany) else None

@@ -17,9 +17,9 @@ _LARGE_NUMBER = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{300}")  # a number that may 
 
 
 class BoundedJSONParser(JSONParser):
-    """Parses JSON that the database, files and answers can all hold; other JSON is refused with a 400.
+    """Parses JSON that the database, files and answers can all hold. Other JSON is refused with status 400.
 
-    The interpreter's own parser limits the nesting. Half of a surrogate pair is refused because UTF-8 cannot encode it.
+    Python's parser limits the nesting. Half of a surrogate pair is refused because UTF-8 cannot encode it.
     """
 
     def parse(
@@ -68,9 +68,8 @@ class RawParser(BaseParser):
 
 
 def read_body(request: Request, limit: int) -> bytes:
-    """Return the whole body.
+    """Return the whole body. A body whose Content-Length is over the limit is not read.
 
-    A body that announces too great a length is not read.
     Raises TooLarge if the body has more than `limit` bytes. Raises Invalid if Content-Length is no number.
     """
     length = request.META.get("CONTENT_LENGTH") or ""

@@ -1,4 +1,4 @@
-"""Checks whether a request may call an endpoint, by the rules of access.authorisation. A method without a right is closed."""
+"""Checks whether a request may call an endpoint, by the rules of access.authorisation. A method without a right is refused."""
 
 from rest_framework.exceptions import MethodNotAllowed
 from rest_framework.permissions import BasePermission

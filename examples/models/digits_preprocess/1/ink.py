@@ -1,7 +1,7 @@
-"""From a picture of a drawn digit to the 8 x 8 image that the digit models were trained on.
+"""Turns a picture of a drawn digit into the 8 x 8 image that the digit models were trained on.
 
 The UCI set was made by fitting a digit into a 32 x 32 bitmap and counting the inked pixels of each 4 x 4 block: 64 numbers from
-0 (no ink) to 16 (all ink). The same is done here with the ink of any picture.
+0 (no ink) to 16 (all ink). This module does the same with the ink of any picture.
 """
 
 import numpy as np
@@ -13,10 +13,10 @@ _BOX = 32  # the bitmap's side, in blocks of 4
 
 
 def ink_of(picture: Image.Image) -> NDArray[np.float32]:
-    """How much each pixel is inked, 0 to 1, shape [height, width].
+    """Return the ink of each pixel, from 0 to 1, in the shape [height, width].
 
-    Where there is transparency, what is opaque is ink. Otherwise ink is what differs from the border: light strokes on dark
-    ground and dark ones on light ground are both understood.
+    In a picture with transparency, opaque pixels are ink. Otherwise pixels that differ from the border are ink: light strokes
+    on a dark background, or dark strokes on a light one.
     """
     if "A" in picture.getbands() and picture.getchannel("A").getextrema()[0] < 255:
         return np.asarray(picture.getchannel("A"), dtype=np.float32) / 255
@@ -26,7 +26,7 @@ def ink_of(picture: Image.Image) -> NDArray[np.float32]:
 
 
 def fit(ink: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Ink of any size -> 8 x 8 blocks, 0 to 16, the digit as high as the image and in the middle. No ink: zeros."""
+    """Return the ink as 8 x 8 blocks from 0 to 16, with the digit centred and scaled to the image; zeros if there is no ink."""
     marked = ink > 0.3 * max(float(ink.max()), 1e-6)
     if ink.max() < 0.05:
         return np.zeros((8, 8), dtype=np.float32)

@@ -31,7 +31,7 @@ class TritonPythonModel:
 
 
 def _refused(reason):
-    """The client's mistake: over HTTP a 400."""
+    """Return an error of the client, which is status 400 over HTTP."""
     error = pb_utils.TritonError(f"the picture cannot be decoded: {reason}", pb_utils.TritonError.INVALID_ARG)
     return pb_utils.InferenceResponse(error=error)
 

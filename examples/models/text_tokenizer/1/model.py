@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 class TritonPythonModel:
     """`text`: one UTF-8 text for each row of the batch -> `input_ids` and `attention_mask` int64 [tokens].
 
-    The rows of a request are padded to its longest one, and that to a multiple of 8, so that requests find company.
+    The rows of a request are padded to its longest row, rounded up to a multiple of 8, so that requests can share a batch.
     """
 
     def initialize(self, args):
