@@ -1,4 +1,4 @@
-"""The interface of a frontend for the program that starts and ends it."""
+"""The interface between a frontend and the program that starts and ends it."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,9 +8,9 @@ class Frontend(Protocol):
     """A listener.
 
     await start()   bind and listen; raises OSError
-    address         (host, port) that is bound, after `start`; for a Unix socket the host is its path
-    await drain()   accept no new connections; existing ones finish the requests under way, then close
-    await close()   end the connections that are left
+    address         the bound (host, port), after `start`; for a Unix socket the host is its path
+    await drain()   accept no new connections; wait until the requests under way are answered and all connections closed
+    await close()   close the connections that are left
     """
 
     @property
@@ -23,7 +23,7 @@ class Frontend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """A frontend and its address. service: the frontend's name in errors. asks: every client has to show a token."""
+    """A frontend and its address. service: the frontend's name in errors. asks: whether every client must send a token."""
 
     frontend: Frontend
     service: str

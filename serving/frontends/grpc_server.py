@@ -1,4 +1,4 @@
-"""The gRPC frontend: a listener whose connections speak HTTP/2 and whose streams are calls."""
+"""The gRPC frontend: a listener for HTTP/2 connections, whose streams are calls."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 _WATCH_S = 1.0
 MAX_STREAMS = 8192  # open streams of all connections together
-MIN_STREAMS = 16  # open streams that each connection may always have
+MIN_STREAMS = 16  # open streams that a connection may always have
 
 
 class _ForwardedConnection(Connection[CallHead]):
@@ -57,7 +57,7 @@ class GrpcServer:
         find_method: Callable[[str], Method] = find_method,
         access: AccessLog | None = None,
     ) -> None:
-        """find_method: returns the method of a path. access: is told of each call that has ended."""
+        """find_method: returns the method of a path. access: logs each ended call."""
         self._services = CallServices(
             server,
             authoriser,
@@ -78,7 +78,7 @@ class GrpcServer:
         self._tls: ssl.SSLContext | None = None  # TLS for the sockets of `start_on` and `serve`
 
     async def start(self) -> None:
-        """Listen; OSError if the address cannot be bound."""
+        """Listen. Raises OSError if the address cannot be bound."""
         loop = asyncio.get_running_loop()
         tls = server_context(TlsFiles.of_grpc(self._options), "h2")
         listener = await loop.create_server(
@@ -93,7 +93,7 @@ class GrpcServer:
         self._watcher = loop.create_task(self._watch())
 
     async def start_on(self, sockets: Sequence[socket.socket]) -> None:
-        """Listen on sockets that are bound already."""
+        """Listen on bound sockets."""
         loop = asyncio.get_running_loop()
         self._tls = server_context(TlsFiles.of_grpc(self._options), "h2")
         for bound in sockets:
@@ -103,24 +103,24 @@ class GrpcServer:
         self._watcher = loop.create_task(self._watch())
 
     async def serve(self, connected: socket.socket) -> None:
-        """Serve a connection that was accepted elsewhere, as if a listening socket had it. OSError if it has ended."""
+        """Serve a connection that another process has accepted. Raises OSError if it is closed."""
         loop = asyncio.get_running_loop()
         await loop.connect_accepted_socket(self._connection, connected, **listener_options(self._tls))
 
     @property
     def address(self) -> tuple[str, int]:
-        """The host and port that the server listens on; the port is the bound one, even if the options have port 0."""
+        """The bound host and port. The port is never 0."""
         host, port = self._listeners[0].sockets[0].getsockname()[:2]
         return host, port
 
     async def drain(self) -> None:
-        """Stop listening, tell the clients that their connections end, and return when the calls under way are answered."""
+        """Stop listening, send clients GOAWAY, and wait until the calls under way are answered and the connections closed."""
         self._stop_listening()
         for connection in list(self._connections):
             connection.drain()
         while self._connections:
             await asyncio.sleep(0.02)
-            for connection in list(self._connections):  # a new one may be there, whose handshake was under way
+            for connection in list(self._connections):  # drains connections whose handshake has just ended
                 if not isinstance(connection, _ForwardedConnection):
                     connection.drain()
 
@@ -150,7 +150,7 @@ class GrpcServer:
 
     def forwarded_connection(self, peer: PeerName | None) -> Connection[CallHead]:
         """Return the protocol for a connection over which another process forwards calls of the client at `peer`. The other
-        process watches the keepalive of the client, and how fast the client takes its answers."""
+        process enforces the keepalive, and how fast the client must take its answers."""
         return _ForwardedConnection(
             peer,
             HeadParser().parse,
@@ -176,7 +176,7 @@ class GrpcServer:
             last = now
 
     def _limit_streams(self) -> None:
-        """Limit each connection to an even share of MAX_STREAMS if more streams are open."""
+        """If more than MAX_STREAMS streams are open, limit each connection to an equal share of MAX_STREAMS."""
         limit = MAX_CONCURRENT_STREAMS
         if sum(connection.open_streams for connection in self._connections) > MAX_STREAMS:
             limit = max(MIN_STREAMS, MAX_STREAMS // len(self._connections))

@@ -1,8 +1,8 @@
-"""Connections that a worker opens to the core on behalf of a client, for requests that the worker does not decode itself.
+"""Connections that a worker opens to the core for requests of a client that the worker does not decode.
 
-The core serves these connections by the same code as the connections of clients, so that everything behaves as with one
-process. The HTTP connections have no time limits, because the worker enforces the limits of its clients. The worker sends the
-client's address separately from the connection, so that no client can forge an address.
+The core serves them with the code for clients' connections, so they behave as in a server without workers. The HTTP connections
+have no timeouts, because the worker enforces those. The worker sends the client's address apart from the connection, so that no
+client can forge an address.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class InternalConnections:
             )
 
     async def drain(self, protocol: str) -> None:
-        """For "grpc": end calls that only wait, and return when all others are answered and the connections are closed."""
+        """For "grpc": end the calls that only wait, and wait until the others are answered and the connections are closed."""
         if protocol == "grpc":
             await self._grpc.drain()
 
@@ -56,7 +56,7 @@ class InternalConnections:
 
 
 class _HttpConnection(Connection):
-    """An internal connection that reports the client's address as the address of its peer."""
+    """An internal connection whose peer address is the client's address."""
 
     def __init__(self, peer: Peer, context: Context, routes: RouteTable, connections: Connections) -> None:
         super().__init__(context, routes, connections)
@@ -67,5 +67,5 @@ class _HttpConnection(Connection):
 
 
 def client_at(peer: Peer) -> asyncio.BaseTransport:
-    """Return a transport that only knows its peer, in place of the client's connection, which only the worker has."""
+    """Return a transport that only has a peer address. It replaces the client's connection, which only the worker has."""
     return asyncio.BaseTransport({"peername": peer})

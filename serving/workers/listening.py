@@ -1,6 +1,6 @@
-"""The listening sockets: each worker has one for each address, and the kernel spreads the connections between them.
+"""The listening sockets: each worker has one for each address, and the kernel distributes the connections between them.
 
-The core owns the sockets and passes them to its workers, so that connections that wait to be accepted survive the death of a
+The core owns the sockets and passes them to its workers, so that connections that wait to be accepted survive the crash of a
 worker. While a worker does not answer, the core accepts the connections of its sockets (pool.py).
 """
 
@@ -12,8 +12,8 @@ from serving.frontends.shared.client_limits import BACKLOG
 
 
 def listen(address: str, port: int, workers: int, reuse_port: bool) -> list[list[socket.socket]]:
-    """Return the sockets of each worker, bound and listening. OSError if the address cannot be bound, or if another program has
-    it and `reuse_port` is false. Port 0 means any free port, the same one for all workers."""
+    """Return the listening sockets of each worker. Port 0 means any free port, the same for all workers. Raises OSError if the
+    address cannot be bound, or if another program has bound it and `reuse_port` is False."""
     found: list[list[socket.socket]] = [[] for _ in range(workers)]
     try:
         for family, place in _resolved(address, port):
@@ -40,7 +40,7 @@ def _resolved(address: str, port: int) -> "Sequence[tuple[int, Any]]":
 
 
 def _bound(family: int, place: Any, shared: bool) -> socket.socket:
-    """Return a bound socket, whose address the sockets of other workers may share. shared: other sockets may have the address
+    """Return a bound socket, whose address later sockets may share. shared: whether other sockets may have the address
     already."""
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -50,7 +50,7 @@ def _bound(family: int, place: Any, shared: bool) -> socket.socket:
         if shared:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         made.bind(place)
-        # Without `shared` this is set only after the bind, which therefore fails if another program has the address.
+        # Set after the bind if not `shared`, so that the bind fails if another program has the address.
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         made.setblocking(False)
     except OSError:

@@ -1,7 +1,7 @@
 """`--frontend-workers`: all workers of a server, and their listening sockets.
 
-A worker that ends is started again after a delay, which grows as long as its runs are short. While a worker is down, or gives
-no sign of life, the core accepts the connections of its listening sockets, and hands them to workers that answer.
+A worker that ends is restarted with a backoff, which grows if its runs are short. While a worker is down, or gives no
+heartbeat, the core accepts the connections of its listening sockets, and passes them to workers that answer.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from serving.workers.worker_process import WorkerProcess
 
 log = logging.getLogger(__name__)
 
-_FIRST_DELAY_S, _LAST_DELAY_S = 0.2, 30.0  # shortest and longest delay before a worker is started again
+_FIRST_DELAY_S, _LAST_DELAY_S = 0.2, 30.0  # shortest and longest delay before a worker is restarted
 _LONG_RUN_S = 20.0  # a run of this length resets the delay
 _FAILED_STARTS = 3  # failed starts of a worker after which the server itself fails to start
 
 
 class FrontendWorkers:
-    """All workers. This is created before the server's frontends, because it gives all processes one memory for requests."""
+    """All workers. Create it before the server's frontends, because it replaces the server's request memory by a shared one."""
 
     def __init__(self, server: InferenceServer, options: Options) -> None:
         self._server = server
@@ -47,18 +47,18 @@ class FrontendWorkers:
         self._turns = itertools.count()
 
     def frontend(self, protocol: str) -> "WorkersFrontend":
-        """Return the frontend of a protocol ("http", "grpc") that stands for all workers."""
+        """Return the frontend of a protocol ("http", "grpc") that represents all workers."""
         return WorkersFrontend(self, protocol)
 
     # -- life --------------------------------------------------------------------------------------------------------
     def listen(self, protocol: str) -> tuple[str, int]:
-        """Bind the sockets of a protocol; return their address. OSError if that fails, INVALID_ARG for wrong TLS files."""
+        """Bind the sockets of a protocol. Return the address. Raises OSError if that fails, INVALID_ARG for wrong TLS files."""
         options = self._options
         address, port, shared, tls = {
             "http": (options.http_address, options.http_port, options.reuse_http_port, TlsFiles.of_http(options)),
             "grpc": (options.grpc_address, options.grpc_port, options.reuse_grpc_port, TlsFiles.of_grpc(options)),
         }[protocol]
-        server_context(tls, protocol)  # wrong files are refused here, and not by each worker
+        server_context(tls, protocol)  # wrong files are refused once, not by each worker
         found = listen(address, port, options.frontend_workers, shared)
         for mine, sockets in zip(self._sockets, found, strict=True):
             mine[protocol] = sockets
@@ -66,7 +66,7 @@ class FrontendWorkers:
         return host, bound
 
     async def start(self) -> None:
-        """Start the workers; return when all of them listen. UNAVAILABLE if a worker cannot be started."""
+        """Start the workers and wait until all of them listen. Raises UNAVAILABLE if a worker cannot be started."""
         loop = asyncio.get_running_loop()
         self._show_tracing()
         self._server.trace_settings.subscribe(self._show_tracing)
@@ -81,9 +81,9 @@ class FrontendWorkers:
         await asyncio.gather(*ready)
 
     async def drain(self, protocol: str) -> None:
-        """Stop listening; wait until the connections of a protocol have been answered and are closed."""
+        """Stop listening. Wait until the requests of a protocol are answered and its connections are closed."""
         self._stopping = True
-        self._accept_for_none()  # done first, because the loop must not watch closed descriptors
+        self._accept_for_none()  # called first, because the loop must not watch closed descriptors
         for sockets in self._sockets:
             for one in sockets.pop(protocol, ()):
                 one.close()
@@ -108,7 +108,7 @@ class FrontendWorkers:
             self._page_descriptor = -1
 
     async def _keep(self, index: int, ready: "asyncio.Future[None]") -> None:
-        """Keep a worker running. `ready` is done when the worker first listens, or when it cannot be started."""
+        """Keep a worker running. ready: gets its result when the worker first listens, or when it cannot be started."""
         delay_s = _FIRST_DELAY_S
         failed = 0
         while True:
@@ -128,7 +128,7 @@ class FrontendWorkers:
             await asyncio.sleep(delay_s)
 
     async def _run(self, index: int, ready: "asyncio.Future[None]") -> str:
-        """Run a worker once; return how it ended."""
+        """Run a worker until it ends. Return how it ended."""
         process = WorkerProcess(index + 1, self._server, self._page, self._internal)
         try:
             await process.start(self._options, self._page_descriptor, self._sockets[index])
@@ -150,7 +150,7 @@ class FrontendWorkers:
             self._show_tracing()
             for process in self._processes:
                 if process is not None:
-                    # The elapsed time has a limit here, because the core itself may have been stopped for a while.
+                    # The elapsed time is limited, because the core itself may have been stopped for a while.
                     process.beat(min(now - last, 2 * BEAT_S), self._options.process_heartbeat_timeout_secs)
             self._accept_for_absent()
             last = now
@@ -160,7 +160,7 @@ class FrontendWorkers:
         return [process for process in self._processes if process is not None and process.answers]
 
     def _accept_for_absent(self) -> None:
-        """Accept connections for the workers that do not answer, as long as another worker answers."""
+        """Accept connections for the workers that do not answer, if another worker answers."""
         if self._stopping:
             return
         loop = asyncio.get_running_loop()
@@ -184,14 +184,14 @@ class FrontendWorkers:
         self._accepting_for.clear()
 
     def _accept(self, index: int, protocol: str, listening: socket.socket) -> None:
-        """Hand the next connection to the worker whose turn it is."""
+        """Accept the next connection, and pass it to the worker whose turn it is."""
         able = self._responsive()
         try:
             if not able:
                 raise OSError
             connected, _ = listening.accept()
         except BlockingIOError:
-            return  # a worker was quicker
+            return  # a worker has accepted it
         except OSError:  # no worker answers, or no descriptor is free: `_watch` begins to accept again
             self._accept_for_none()
             return
@@ -217,7 +217,7 @@ class FrontendWorkers:
 
 
 class WorkersFrontend:
-    """The listeners of one protocol in all workers, as one frontend.Frontend."""
+    """A frontend.Frontend for the listeners of one protocol in all workers."""
 
     def __init__(self, workers: FrontendWorkers, protocol: str) -> None:
         self._workers = workers

@@ -1,4 +1,4 @@
-"""The core's end of the link to one worker: each message has all infer requests, or all answers, of one turn of the loop."""
+"""The core's end of the link to one worker. A message has all infer requests, or all answers, of one turn of the loop."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,13 +15,13 @@ from serving.workers.link.link_connection import LinkConnection
 from serving.workers.link.requests import RequestReader
 from serving.workers.link.shared_area import AreaReader, AreaWriter
 
-MAX_BACKLOG = 64 << 20  # bytes of answers, without those in shared memory, that a worker may leave unread
+MAX_BACKLOG = 64 << 20  # bytes of answers that a worker may leave unread, not counting shared memory
 _CLOGGED = "the frontend worker takes its answers too slowly: try again later"
-_UNREADABLE = InFlightRequest.unanswered(InferenceRequest("", {}))  # in place of a request that could not be read
+_UNREADABLE = InFlightRequest.unanswered(InferenceRequest("", {}))  # replaces a request that could not be read
 
 
 class WorkerLink(LinkConnection):
-    """See the module's docstring. `requests` and `responses` are the shared memory of each direction."""
+    """See the module's docstring. requests, responses: the shared memory of each direction."""
 
     def __init__(
         self, server: InferenceServer, requests: AreaReader, responses: AreaWriter, on_closed: Callable[[], None]
@@ -33,8 +33,8 @@ class WorkerLink(LinkConnection):
         self._reader = RequestReader(requests)
         self._in_flight: dict[int, InFlightRequest] = {}
         self._answers: list[tuple[object, ...]] = []
-        self._clogged = False  # the worker takes no answers, because it is stopped or too slow
-        self._unsent: set[int] = set()  # requests whose trace waits for the client to take the answer
+        self._clogged = False  # True if the worker takes no answers, because it is stopped or too slow
+        self._unsent: set[int] = set()  # numbers of requests whose trace waits until the client has taken the answer
         self._on_closed = on_closed
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ class WorkerLink(LinkConnection):
             except Exception as error:
                 self._in_flight.setdefault(number, _UNREADABLE)
                 self.answer(number, unexpected(error, "taking a request of a worker"))
-                # The frames of the error refer to the request, whose memory would wait for the cycle collector.
+                # The frames of the error would keep the request's memory until the cycle collector runs.
                 error.__traceback__ = error.__context__ = None
                 continue
             if request.stream is not None:  # a decoupled model
@@ -76,7 +76,7 @@ class WorkerLink(LinkConnection):
             self._unsent.difference_update(sent)
 
     def on_closed(self) -> None:
-        """Cancel the worker's requests, whose answers nobody awaits any more."""
+        """Cancel the requests of the worker."""
         left, self._in_flight = self._in_flight, {}
         self._unsent.clear()
         for request in left.values():
@@ -85,7 +85,7 @@ class WorkerLink(LinkConnection):
 
     # -- out ---------------------------------------------------------------------------------------------------------
     def answer(self, number: int, answer: Answer) -> None:
-        """Answer a request, if the worker still waits for its answer. answer: None if the model is decoupled."""
+        """Answer a request, unless the worker has cancelled it. answer: None if the model is decoupled."""
         request = self._in_flight.pop(number, None)
         if request is None:
             return
@@ -109,7 +109,7 @@ class WorkerLink(LinkConnection):
             self.wake()
 
     def _follow(self, trace: SendTrace, number: int) -> None:
-        """Tell the trace that its answer is being sent; when the worker reports it, also that the client has taken it."""
+        """Record in the trace that the answer is being sent and, when the worker reports it, that the client has taken it."""
         self._unsent.add(number)
         trace.sending()
         trace.sent(lambda: number in self._unsent)
@@ -120,16 +120,16 @@ class WorkerLink(LinkConnection):
         return answers, self._requests.take_freed()
 
     def beat(self) -> None:
-        """Report freed places of shared memory, if no answer has reported them. Called every BEAT_S."""
+        """Report the freed places of shared memory, if no answer has reported them. Called every BEAT_S."""
         if self._requests.freed:
             self.wake()
 
 
 class _Answerer:
-    """Hands the answer of one request to the link."""
+    """Passes the answer of one request to the link."""
 
     __slots__ = ("_link", "_number")
-    flow: ResponseFlow | None = None  # a model that answers once is never held back
+    flow: ResponseFlow | None = None  # back-pressure is needed only for several answers
 
     def __init__(self, link: WorkerLink, number: int) -> None:
         self._link = link

@@ -1,4 +1,4 @@
-"""The process of one worker: starts it, watches it and ends it."""
+"""Starts, watches and ends the process of one worker."""
 
 import asyncio
 import contextlib
@@ -26,16 +26,18 @@ from serving.workers.worker_link import WorkerLink
 log = logging.getLogger(__name__)
 
 _ROOT = str(Path(__file__).resolve().parents[2])
-_SILENT_S = 1.0  # the core accepts connections for a worker that has given no heartbeat for this time
-_HUNG_S = 10.0  # a worker silent for this time, or for a shorter --process-heartbeat-timeout-secs, is killed
-_END_S = 2.0  # a worker has this time to end when the core asks it to
-_START_S = 60.0  # a worker has at least this time for its first heartbeat
+_SILENT_S = 1.0  # the core accepts connections for a worker without a heartbeat for this time
+_HUNG_S = (
+    10.0  # a worker without a heartbeat for this time, or for --process-heartbeat-timeout-secs if shorter, is killed
+)
+_END_S = 2.0  # how long a worker may take to end after the core has closed its link
+_START_S = 60.0  # how long a worker may at least take until its first heartbeat
 
 Sockets = Mapping[str, Sequence[socket.socket]]  # "http", "grpc" -> listening sockets
 
 
 class WorkerProcess:
-    """One worker. All methods run on the main thread, because the kernel ends the process when the thread that made it ends."""
+    """One worker. Used on the main thread, because the kernel kills the process when the thread that started it ends."""
 
     def __init__(self, number: int, server: InferenceServer, page: SharedPage, internal: InternalConnections) -> None:
         self._number = number
@@ -56,7 +58,7 @@ class WorkerProcess:
         self.ready: asyncio.Future[None] = self._loop.create_future()
 
     async def start(self, options: Options, page_descriptor: int, sockets: Sockets) -> None:
-        """Start the process; OSError if that fails."""
+        """Start the process. Raises OSError if that fails."""
         mine, theirs = socket.socketpair()
         self._control, their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         size = self._server.request_memory.limit
@@ -91,7 +93,7 @@ class WorkerProcess:
         self.tell_headers()
 
     async def ended(self) -> str:
-        """Wait until the process has ended and its resources are freed; return how it ended."""
+        """Wait until the process has ended and its resources are freed. Return how it ended."""
         await self._over
         assert self._process is not None
         status = self._process.wait()
@@ -104,7 +106,7 @@ class WorkerProcess:
 
     @property
     def answers(self) -> bool:
-        """Return whether the worker listens, and gave a heartbeat within the last _SILENT_S."""
+        """Whether the worker listens, and gave a heartbeat within the last _SILENT_S."""
         return self._control is not None and self.ready.done() and self._silent_s <= _SILENT_S
 
     # -- commands to the worker ----------------------------------------------------------------------------------------
@@ -114,22 +116,22 @@ class WorkerProcess:
                 self._control.send(marshal.dumps((command, value)))
 
     def hand_over(self, protocol: str, connected: socket.socket) -> None:
-        """Let this worker serve a connection that was accepted for another one; OSError if the worker cannot take it."""
+        """Let this worker serve a connection that was accepted for another worker. Raises OSError if it cannot take it."""
         assert self._control is not None
         socket.send_fds(self._control, [marshal.dumps(("connection", protocol))], [connected.fileno()])
 
     def tell_headers(self) -> None:
-        """Send the names of the headers that rollouts read. The worker passes on only these, and the headers of traces."""
+        """Send the worker the names of the headers that rollouts read. It forwards only these and the headers of traces."""
         self.send("headers", sorted(self._server.rollouts.headers))
 
     async def drain(self, protocol: str) -> None:
-        """Drain the worker's connections of a protocol; return when they are closed, or the worker has ended."""
+        """Drain the worker's connections of a protocol. Wait until they are closed, or the worker has ended."""
         drained = self._drained[protocol] = self._loop.create_future()
         self.send("drain", protocol)
         await asyncio.wait((drained, self._over), return_when=asyncio.FIRST_COMPLETED)
 
     async def close(self) -> None:
-        """Close the link, which lets the worker end; kill the worker if that takes too long."""
+        """Close the link, so that the worker ends. Kill the worker if that takes too long."""
         if self._link is not None and self._link.transport is not None:
             self._link.transport.close()
         _, pending = await asyncio.wait((self._over,), timeout=_END_S)
@@ -177,7 +179,7 @@ class WorkerProcess:
 
     # -- its end -------------------------------------------------------------------------------------------------------
     def _on_link_closed(self) -> None:
-        """Kill the worker soon, because it cannot work without its link. Most often the worker is ending already."""
+        """Kill the worker after _END_S, because it cannot work without its link. Usually it ends before."""
         self._loop.call_later(_END_S, self.kill, "closed its link")
 
     def _on_ended(self) -> None:
@@ -205,7 +207,7 @@ def _spawn(setup: Setup) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
             [
                 sys.executable,
-                "-P",  # import nothing from the folder in which the server was started
+                "-P",  # imports nothing from the current directory
                 "-m",
                 "serving.workers.program",
                 str(descriptor),

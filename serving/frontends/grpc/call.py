@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class AccessLog(Protocol):
-    """A log of calls. `called` gets each call that has ended, with its status."""
+    """A log of calls. called: gets each ended call, with its status."""
 
     def called(self, call: "Call", status: Status) -> None: ...
 
@@ -52,7 +52,7 @@ class AccessLog(Protocol):
 class CallServices:
     """The services and settings that all calls of a listener share.
 
-    max_message_size: bytes of the largest message. compression_level: zlib's level for inference responses; 0 for no
+    max_message_size: the largest message, in bytes. compression_level: zlib's level for inference responses; 0 for no
     compression. access: None if there is no log of calls.
     """
 
@@ -69,10 +69,10 @@ class CallServices:
 class Method(NamedTuple):
     """A method that clients may call, and how its calls run.
 
-    group: the method's group in --grpc-restricted-protocol. call: makes a call; most often it is a subclass of Call.
-    request, handle: only for a unary method: the class of its request message, and the function that returns the response
-        message, or a coroutine that returns it.
-    large: the method takes messages up to --grpc-max-message-size, and not only CONTROL_BODY.
+    group: the method's group in --grpc-restricted-protocol. call: creates a call; usually a subclass of Call.
+    request: the class of the request message, for a unary method. handle: returns the response message of a unary method, or a
+        coroutine that returns it.
+    large: whether messages may have up to --grpc-max-message-size bytes, not only CONTROL_BODY.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Method(NamedTuple):
 
 
 class Call(MessageStream):
-    """The base of all calls: it checks the headers, keeps the deadline, and ends once with a status."""
+    """The base class of calls. It checks the headers, keeps the deadline, and ends the call once with a status."""
 
     __slots__ = ("began_ns", "compressing", "ending", "headers_sent", "method", "services")
 
@@ -99,15 +99,15 @@ class Call(MessageStream):
         self.began_ns = 0 if services.access is None else time.monotonic_ns()  # arrival, for the log of calls
         self.method = method
         self.headers_sent = False
-        self.ending: Group | None = None  # the group of calls that share this call's deadline
+        self.ending: Group | None = None  # the calls that share this call's deadline
         self.compressing: CompressionQueue | None = None  # messages that wait to be compressed and sent
 
     # -- for subclasses ----------------------------------------------------------------------------------------------
     def abandon(self) -> None:
-        """Stop the work: the client has gone, or the call has its status."""
+        """Stop the work. Called when the client has cancelled the call, or the call has its status."""
 
     def authorise(self, model: str | None) -> None:
-        """Raise unless the call's headers allow this method for `model`. model: None while the model is not known."""
+        """Raise unless the call's headers allow this method for `model`. model: None if the model is not known yet."""
         authoriser = self.services.authoriser
         if not authoriser.open:
             authoriser.check(self.method.group, self.head.headers, model)
@@ -118,7 +118,7 @@ class Call(MessageStream):
             return
         if not self.services.authoriser.open:
             try:
-                self.authorise(None)  # checked now, so that a client without permission cannot send a large message
+                self.authorise(None)  # before the message, so that a client without permission cannot send a large one
             except ServingError as error:
                 self.fail_with(error)
 
@@ -145,7 +145,7 @@ class Call(MessageStream):
         return not self.answered
 
     def _count_headers(self, size: int) -> None:
-        """Count large headers as memory, because a few bytes on the wire can refer to them again and again."""
+        """Count large headers as memory. With HPACK, a few bytes on the wire can repeat them many times."""
         try:
             self.take(size)
         except Exhausted as error:
@@ -165,8 +165,8 @@ class Call(MessageStream):
 
     # -- the response ------------------------------------------------------------------------------------------------
     def respond(self, parts: Iterable[Buffer], size: int, final: bool = True, compressible: bool = False) -> None:
-        """Send a message: buffers of `size` bytes in all, read before this returns. final: send the status OK after it.
-        compressible: compress the message as --grpc-infer-response-compression-level says."""
+        """Send a message that consists of buffers, `size` bytes in total. The buffers are read before this returns.
+        final: whether to send the status OK after it. compressible: whether --grpc-infer-response-compression-level applies."""
         if self.answered:
             return
         if compressible and self.services.compression_level:
@@ -188,7 +188,7 @@ class Call(MessageStream):
             self.send(parts, size, final, encoding)
 
     def send(self, parts: Iterable[Buffer], size: int, final: bool, encoding: str = "", flag: bytes = b"\0") -> None:
-        """Send one message unchanged. flag: says whether the message has been compressed, in `encoding`."""
+        """Send one message unchanged. flag: whether the message is compressed in `encoding`, as gRPC's byte."""
         if self.headers_sent:
             headers = NO_HEADERS
         else:
@@ -203,13 +203,13 @@ class Call(MessageStream):
         )
 
     def unsent(self) -> bool:
-        """Return whether the client still has to take a part of the response; for a trace."""
+        """Return whether the client has not yet taken all of the response."""
         transport = self.connection.transport
         waiting = bool(self.outgoing) or bool(self.compressing) or transport.get_write_buffer_size() > 0
         return waiting and not transport.is_closing()
 
     def succeed(self) -> None:
-        """End the call with the status OK when its messages have all been sent."""
+        """End the call with the status OK after all of its messages have been sent."""
         if self.answered:
             return
         if self.compressing:
@@ -232,7 +232,7 @@ class Call(MessageStream):
         self.fail(status_of(error), error.message)
 
     def fail_because(self, error: Exception) -> None:
-        """End the call with the status of an error; an unexpected error is logged and becomes INTERNAL."""
+        """End the call with the status of an error. An unexpected error is logged and becomes INTERNAL."""
         if isinstance(error, CallError):
             self.fail(error.status, error.message)
         elif isinstance(error, ServingError):

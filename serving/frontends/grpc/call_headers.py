@@ -1,4 +1,4 @@
-"""The headers of a call: reads a client's request headers, and makes the blocks of response headers and trailers.
+"""Parses the request headers of a call, and creates the frames of response headers and trailers.
 
 Source: gRPC's PROTOCOL-HTTP2.
 """
@@ -16,15 +16,15 @@ from serving.frontends.shared.bounded_cache import BoundedCache
 from serving.resources.request_memory import COUNTED_FROM
 
 ENCODINGS = ("identity", "deflate", "gzip")
-MAX_STATUS_MESSAGE = 6000  # bytes: clients take 8 KiB of headers
+MAX_STATUS_MESSAGE = 6000  # bytes; clients accept 8 KiB of headers
 _TIMEOUT = re.compile(r"(\d{1,8})([HMSmun])")
 _UNIT_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
-# gRPC leaves these characters of grpc-message as they are; all others are percent-encoded.
+# The characters of grpc-message that are not percent-encoded.
 _PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 _PSEUDO_FIELDS = frozenset((b":method", b":scheme", b":path", b":authority"))
 _FORBIDDEN_FIELDS = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
-_READ_HEADERS = frozenset(("te", "content-type", "grpc-encoding"))  # their values decide how to handle the call
-_HEADER_SIZE = 128  # bytes that a header takes in addition to its text
+_READ_HEADERS = frozenset(("te", "content-type", "grpc-encoding"))  # headers whose values decide how to handle the call
+_HEADER_SIZE = 128  # bytes of memory that a header takes in addition to its text
 _KEPT_NAMES = 256
 _KEPT_NAME_SIZE = 64  # bytes
 _NAMES: BoundedCache[bytes, str] = BoundedCache(_KEPT_NAMES)  # decoded names of allowed fields, without pseudo-fields
@@ -34,10 +34,10 @@ _NAMES: BoundedCache[bytes, str] = BoundedCache(_KEPT_NAMES)  # decoded names of
 class CallHead:
     """The request headers of a call. They are never changed.
 
-    headers: lower-case name -> value; values of a name that is repeated are joined by commas.
+    headers: lower-case name -> value; the values of a repeated name are joined by commas.
     timeout_s: the value of grpc-timeout, in seconds. encoding: the value of grpc-encoding.
-    malformed: this is no valid HTTP/2 request. http_status: 200, or the status for an HTTP request that is not gRPC.
-    size: bytes that the headers take. usual: the headers are valid and small, and have no deadline.
+    malformed: whether this is not a valid HTTP/2 request. http_status: 200, or the status for a request that is not gRPC.
+    size: bytes of memory that the headers take. usual: whether the headers are valid and small, and have no deadline.
     """
 
     path: str = ""
@@ -84,7 +84,7 @@ def parse_head(fields: HeaderList) -> CallHead:
 
 
 class HeadParser:
-    """Parses the heads of one connection. Most heads differ from the last one in few values, such as a deadline or a trace."""
+    """Parses the heads of one connection. It is fast if a head differs from the previous head in few values, as most do."""
 
     __slots__ = ("_fields", "_head")
 
@@ -106,8 +106,8 @@ class HeadParser:
         return head
 
     def _changed(self, fields: HeaderList) -> dict[str, str] | None:
-        """Return the headers whose values differ from the last head. Return None if names differ, or if a value differs that
-        decides how the call is handled."""
+        """Return the headers whose values differ from the previous head. Return None if a name, or a header in _READ_HEADERS,
+        differs."""
         if len(fields) != len(self._fields):
             return None
         changed = {}
@@ -131,7 +131,7 @@ def _call_head(pseudo: dict[bytes, bytes], headers: dict[str, str]) -> CallHead:
 
 
 def _with_deadline(path: str, headers: dict[str, str], encoding: str) -> CallHead:
-    """Return the head of a call; its headers other than grpc-timeout have been checked."""
+    """Return the head of a call. All headers except grpc-timeout are already checked."""
     size = len(path) + _HEADER_SIZE * len(headers)
     for name, value in headers.items():
         size += len(name) + len(value)
@@ -148,7 +148,7 @@ def _with_deadline(path: str, headers: dict[str, str], encoding: str) -> CallHea
 
 
 def request_fields(head: CallHead, timeout_s: float | None = None) -> HeaderList:
-    """Return the fields from which `parse_head` makes this head again. timeout_s: the time that the call has left."""
+    """Return the header fields of a head, to forward the call. timeout_s: what remains of the call's timeout, if it has one."""
     pseudo = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", head.path.encode("latin-1"))]
     headers = head.headers
     if timeout_s is not None:
@@ -158,7 +158,7 @@ def request_fields(head: CallHead, timeout_s: float | None = None) -> HeaderList
 
 @functools.cache
 def response_headers(encoding: str = "") -> HeaderFrame:
-    """Return the headers before a call's first message. encoding: the encoding of compressed messages; "" for none."""
+    """Return the response headers of a call. encoding: the encoding of compressed messages; "" for none."""
     fields = [
         (b":status", b"200"),
         (b"content-type", b"application/grpc"),
@@ -174,7 +174,7 @@ OK_TRAILERS = header_frame(encode_headers([(b"grpc-status", b"0")]), ends=True)
 
 
 def _status_fields(status: Status, message: str) -> list[tuple[bytes, bytes]]:
-    """Return grpc-status and grpc-message; the message is percent-encoded, and cut to the length that clients take."""
+    """Return grpc-status and grpc-message. The message is percent-encoded, and truncated to the length that clients accept."""
     raw = message.encode("utf-8", "replace")
     value = quote_from_bytes(raw, _PLAIN).encode()
     while len(value) > MAX_STATUS_MESSAGE:
@@ -185,13 +185,13 @@ def _status_fields(status: Status, message: str) -> list[tuple[bytes, bytes]]:
 
 @functools.lru_cache(256)
 def status_trailers(status: Status, message: str) -> HeaderFrame:
-    """Return the trailers of a call that fails after its response headers have been sent."""
+    """Return the trailers of a call that fails after its response headers are sent."""
     return header_frame(encode_headers(_status_fields(status, message)), ends=True)
 
 
 @functools.lru_cache(256)
 def error_response(status: Status, message: str) -> HeaderFrame:
-    """Return the only headers of a call that fails before anything has been sent ("Trailers-Only")."""
+    """Return the headers of a call that fails before anything is sent ("Trailers-Only")."""
     fields = [(b":status", b"200"), (b"content-type", b"application/grpc")]
     if status is Status.UNIMPLEMENTED:
         fields.append((b"grpc-accept-encoding", ",".join(ENCODINGS).encode()))

@@ -1,4 +1,4 @@
-"""Compresses and decompresses messages of gRPC calls: small ones on the event loop, large ones on another thread.
+"""Compresses and decompresses messages of gRPC calls: small messages on the event loop, large messages on a worker thread.
 
 Source: gRPC's PROTOCOL-HTTP2, Message-Encoding, where "deflate" means the zlib format.
 """
@@ -17,14 +17,14 @@ from serving.resources.request_memory import RequestMemory
 
 LEVELS = {"none": 0, "low": 1, "medium": 6, "high": 9}  # --grpc-infer-response-compression-level -> zlib's level
 COMPRESSED_FROM = 256  # bytes; smaller messages gain nothing
-COMPRESSED_ON_LOOP = 64 << 10  # bytes; larger messages would hold up other calls
+COMPRESSED_ON_LOOP = 64 << 10  # bytes; larger messages would delay other calls
 
 
 async def decompress(
     content: "bytes | memoryview", encoding: str, limit: int, holder: MemoryHolder, memory: RequestMemory
 ) -> memoryview:
-    """Return the decompressed message; CallError if it is larger than `limit` bytes, or `content` is not in the encoding.
-    holder: takes the bytes of the message from `memory`."""
+    """Return the decompressed message. holder: the stream that takes the bytes of the message from `memory`.
+    Raises CallError if the message is larger than `limit` bytes, or `content` is not in the encoding."""
     try:
         inflater = await inflate(content, encoding, limit, holder, memory)
     except TooLargeError:
@@ -37,13 +37,13 @@ async def decompress(
 
 
 def accepted_encoding(headers: Mapping[str, str]) -> str:
-    """Return the encoding in which the client with these headers takes messages; "" for none."""
+    """Return an encoding that a client with these headers accepts; "" if it accepts none."""
     accepted = headers.get("grpc-accept-encoding", "").replace(" ", "").split(",")
     return next((name for name in WINDOW_BITS if name in accepted), "")
 
 
 def compress(data: bytes, encoding: str, level: int) -> tuple[bytes, bytes]:
-    """Return the compressed flag and the message, which stays uncompressed if compressing it gains nothing."""
+    """Return the compressed flag and the message. The message is not compressed if that would not make it smaller."""
     packed = deflate((memoryview(data),), encoding, level)
     return (b"\1", packed) if len(packed) < len(data) else (b"\0", data)
 
@@ -64,8 +64,8 @@ class SendingCall(Protocol):
 
 
 class CompressionQueue:
-    """The messages of one call that wait, in order: a large message to be compressed on a thread, and all messages after it.
-    None marks the end of the call."""
+    """The messages of one call that wait to be sent in order: a large message that is being compressed on a thread, and all
+    messages after it. None marks the end of the call."""
 
     def __init__(self, call: SendingCall, encoding: str, level: int) -> None:
         self._call = call
@@ -78,13 +78,13 @@ class CompressionQueue:
         return len(self._waiting)
 
     def add(self, data: bytes, final: bool) -> None:
-        """Send this message when the earlier messages have been sent."""
+        """Send this message after the earlier messages."""
         self._waiting.append((data, final))
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def end(self) -> None:
-        """Let the call succeed when all waiting messages have been sent."""
+        """Let the call succeed after all waiting messages."""
         if self._waiting[-1] is not None:
             self._waiting.append(None)
 
@@ -106,7 +106,7 @@ class CompressionQueue:
             call.drained()
 
     async def _send(self, message: tuple[bytes, bool] | None) -> None:
-        """Send the first message. The message stays in the queue until it is sent, so that later ones wait behind it."""
+        """Send the first message. It stays in the queue until it is sent, so that later messages wait."""
         if message is None:
             self._waiting.popleft()
             self._call.succeed()

@@ -1,6 +1,6 @@
-"""The deadlines of calls (grpc-timeout): calls that end at about the same time form a group with one timer.
+"""The deadlines of calls (grpc-timeout): calls with nearly the same deadline form a group with one timer.
 
-A timer for each call would cost more than reading all headers of the call, though nearly every call ends long before its
+A timer for each call would cost more than parsing all headers of the call, though nearly every call ends long before its
 deadline.
 """
 
@@ -8,19 +8,19 @@ import asyncio
 import math
 from typing import Protocol
 
-_GROUPS = 64  # groups between two powers of two of the timeout: a call ends late by at most 2 / _GROUPS of it
-_SHORTEST_S = 0.001  # least time between two groups: the resolution of the event loop's timers
+_GROUPS = 64  # a call expires late by at most 2 / _GROUPS of its timeout
+_SHORTEST_S = 0.001  # shortest time between two groups: the resolution of the event loop's timers
 
 
 class ExpiringCall(Protocol):
     """A call that has a deadline."""
 
     def expired(self) -> None:
-        """The deadline has come."""
+        """Called at the deadline."""
 
 
 class Group(dict[ExpiringCall, None]):
-    """Calls that end together. ends_at: when they end, in the event loop's time."""
+    """Calls that expire together. ends_at: their deadline, in the event loop's time."""
 
     __slots__ = ("ends_at",)
 
@@ -41,7 +41,7 @@ class Deadlines:
         self._groups: dict[float, Group] = {}  # by `ends_at`
 
     def add(self, call: ExpiringCall, timeout_s: float) -> Group:
-        """Call `call.expired` when the timeout is over. Return the call's group; a call that ends earlier has to leave it."""
+        """Call `call.expired` after the timeout. Return the call's group. A call that ends earlier must leave the group."""
         loop = asyncio.get_running_loop()
         span_s = max(_SHORTEST_S, math.ldexp(1 / _GROUPS, math.frexp(timeout_s)[1]))
         ends_at = (int((loop.time() + timeout_s) / span_s) + 1) * span_s

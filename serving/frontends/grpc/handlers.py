@@ -1,4 +1,4 @@
-"""The unary methods except inference: each takes the request message, calls the server, and returns the response message.
+"""The handlers of the unary methods except inference. Each takes a request message and returns the response message.
 
 Source: KServe's and Triton's grpc_service.proto, and Triton's docs/protocol.
 """
@@ -121,8 +121,7 @@ def log_settings(server: InferenceServer, request: pb.LogSettingsRequest) -> pb.
 
 
 def trace_setting(server: InferenceServer, request: pb.TraceSettingRequest) -> pb.TraceSettingResponse:
-    """Change the settings that the request names with a value, clear those that it names without one, and return all
-    settings."""
+    """Change the settings that have a value in the request, reset the settings that have none, and return all settings."""
     if request.settings:
         changes = {name: list(setting.value) or None for name, setting in request.settings.items()}
         server.update_trace_settings(request.model_name, changes)

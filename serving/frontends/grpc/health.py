@@ -1,4 +1,4 @@
-"""grpc.health.v1.Health: Check returns whether the server is ready, and Watch also reports each change.
+"""grpc.health.v1.Health: Check returns whether the server is ready, and Watch streams each change.
 
 Source: grpc.io, "GRPC Health Checking Protocol".
 """
@@ -20,7 +20,7 @@ CHECK_INTERVAL_S = 0.5
 
 
 async def check(server: InferenceServer, request: HealthCheckRequest) -> HealthCheckResponse:
-    """Handle Health.Check; NOT_FOUND for a service that this server does not have."""
+    """Handle Health.Check. Raises NOT_FOUND for a service that this server does not have."""
     if request.service not in SERVICES:
         raise not_found(f"there is no service '{request.service[:200]}' to check")
     return HealthCheckResponse(status=await _status(server, request.service))
@@ -33,7 +33,7 @@ async def _status(server: InferenceServer, service: str) -> HealthCheckResponse.
 
 
 class WatchCall(Call):
-    """Health.Watch: sends the status now and after each change, until the client goes."""
+    """Health.Watch: sends the present status and each change, until the client cancels the call."""
 
     __slots__ = ("last_status", "service", "watcher")
 

@@ -13,14 +13,14 @@ from serving.frontends.grpc.response_encoder import RequestIdentity, encode_with
 from serving.frontends.grpc.status import CallError, Status
 from serving.frontends.http2.stream import Buffer, StreamConnection
 
-MAX_PENDING_REQUESTS = 256  # requests that a client may send on one stream before it takes the answers
+MAX_PENDING_REQUESTS = 256  # requests of one stream that may be unanswered, before the server stops reading it
 
 
 class InferCall(Call):
     """ModelInfer: one request, one response."""
 
     __slots__ = ("began_ns", "request")
-    flow: ResponseFlow | None = None  # a model that answers once is never held back
+    flow: ResponseFlow | None = None  # back-pressure is needed only for several answers
 
     def __init__(
         self, connection: StreamConnection, stream_id: int, head: CallHead, services: CallServices, method: Method
@@ -67,7 +67,7 @@ class InferCall(Call):
             trace.sent(self.unsent)
 
     def abandon(self) -> None:
-        """Cancel and drop the request, whose reference to this call would keep its tensors until the cycle collector runs."""
+        """Cancel the request and drop it: as part of a reference cycle, it would keep its tensors until the collector runs."""
         request = self.request
         if request is not None:
             self.request = None
@@ -81,7 +81,7 @@ def _decoupled() -> ServingError:
 
 class StreamInferCall(Call):
     """ModelStreamInfer: many requests, each of which gets responses or an error. Responses are sent in the order of the
-    requests, except the responses of decoupled models, which are sent immediately."""
+    requests, but responses of decoupled models immediately."""
 
     __slots__ = ("began_ns", "flow", "flushing", "in_order", "pending", "queued_bytes")
     client_streaming = True
@@ -90,11 +90,11 @@ class StreamInferCall(Call):
         self, connection: StreamConnection, stream_id: int, head: CallHead, services: CallServices, method: Method
     ) -> None:
         super().__init__(connection, stream_id, head, services, method)
-        self.began_ns = 0  # when the stream began to wait for the next request
+        self.began_ns = 0  # when the stream began to wait for the next request, in monotonic ns
         self.pending: dict[_PendingRequest, None] = {}
         self.in_order: deque[_PendingRequest] = deque()  # requests whose responses wait for their turn
         self.flow = ResponseFlow()
-        self.queued_bytes = 0  # bytes counted in the flow whose responses wait in `outgoing`
+        self.queued_bytes = 0  # bytes of responses in `outgoing` that are counted in `flow`
         self.flushing = False
 
     def message(self, body: "bytes | memoryview", start: int) -> None:
@@ -119,7 +119,7 @@ class StreamInferCall(Call):
                 self.flush()
 
     def _received(self) -> tuple[int, int]:
-        """Return when this stream began to wait for a request, and the present time (monotonic ns)."""
+        """Return when this stream began to wait for a request, and the present time, in monotonic ns."""
         now = time.monotonic_ns()
         began, self.began_ns = self.began_ns or now, now
         return began, now
@@ -145,7 +145,7 @@ class StreamInferCall(Call):
             self.succeed()
 
     def send_ready(self, pending: "_PendingRequest") -> None:
-        """Send the responses of a request that does not have to wait for earlier requests."""
+        """Send the ready responses of a request that need not wait for earlier requests."""
         while pending.ready and not self.answered:
             parts, size, counted = pending.ready.popleft()
             self.respond(parts, size, final=False, compressible=True)
@@ -168,7 +168,7 @@ class StreamInferCall(Call):
         in_order = self.in_order
         while in_order and (in_order[0].ready or in_order[0].done):
             self.send_ready(in_order[0])
-            if in_order and in_order[0].done:  # `in_order` is empty if the call has ended meanwhile
+            if in_order and in_order[0].done:  # `send_ready` empties `in_order` if the call ends
                 in_order.popleft()
         self.flushing = False
         self.resume()
@@ -187,17 +187,17 @@ class StreamInferCall(Call):
 
 
 class _PendingRequest:
-    """A request of a stream, and its encoded responses until they may be sent."""
+    """A request of a stream, and its encoded responses that wait to be sent."""
 
     __slots__ = ("call", "done", "flow", "identity", "memory", "ordered", "ready", "request", "trace")
 
     def __init__(self, call: StreamInferCall, memory: int) -> None:
         self.call = call
         self.flow = call.flow
-        self.memory = memory  # bytes of the server's memory for requests
+        self.memory = memory  # bytes of request memory that this request holds
         self.request: InFlightRequest | None = None
         self.identity: RequestIdentity = ("", "", "")
-        self.ready: deque[tuple[list[Buffer], int, int]] = deque()  # buffers, their size, bytes counted in the flow
+        self.ready: deque[tuple[list[Buffer], int, int]] = deque()  # buffers, their size, bytes counted in `flow`
         self.done = False
         self.ordered = True
         self.trace: SendTrace | None = None
@@ -207,7 +207,7 @@ class _PendingRequest:
         if call.answered:
             return
         if isinstance(response, ServingError) and call.head.headers.get("triton_grpc_error") == "true":
-            call.fail_with(response)  # the client wants the first error to end the stream with its status
+            call.fail_with(response)  # the client has asked that the first error ends the stream
             return
         if isinstance(response, InferenceResponse):
             self._encode(response, final)

@@ -1,4 +1,4 @@
-"""Input tensors of a ModelInferRequest: raw bytes, typed contents or shared memory -> arrays."""
+"""Makes arrays from the input tensors of a ModelInferRequest: raw bytes, typed contents or shared memory."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ CONTENTS_FIELDS = sorted({row.contents for row in DATATYPES.values() if row.cont
 
 
 class InputSpec(NamedTuple):
-    """The declaration of one input: name, datatype, shape, number of elements, and its place in shared memory, if any."""
+    """The declaration of one input. elements: the number of elements. region: its place in shared memory, if it has one."""
 
     name: str
     row: Datatype
@@ -28,7 +28,7 @@ class InputSpec(NamedTuple):
 
 
 def input_spec(tensor: pb.ModelInferRequest.InferInputTensor, model_name: str) -> InputSpec:
-    """Return the checked declaration of an InferInputTensor. No memory is allocated for a shape that is only claimed."""
+    """Check an InferInputTensor and return its declaration. This allocates no memory, because the claimed shape may be huge."""
     if len(tensor.shape) > MAX_DIMS:
         raise invalid(
             f"input '{tensor.name}' for model '{model_name}' has the impossible shape of {len(tensor.shape)} dimensions; "
@@ -53,9 +53,9 @@ def plain_parameters(parameters: Mapping[str, pb.InferParameter]) -> dict[str, o
 
 
 def from_raw(data: "bytes | memoryview", spec: InputSpec, model_name: str) -> Tensor:
-    """Return the array [spec.shape] of little-endian row-major bytes (BYTES: each element after its uint32 length).
+    """Return the array [spec.shape] with this raw data, in the V2 protocol's encoding.
 
-    The array is a view of `data`, unless the datatype is BYTES or `data` is not aligned for it.
+    The array is a view of `data`, unless the datatype is BYTES or `data` is not aligned for the datatype.
     """
     if not spec.row.itemsize:
         try:
@@ -73,8 +73,8 @@ def from_raw(data: "bytes | memoryview", spec: InputSpec, model_name: str) -> Te
 
 
 def from_contents(tensor: pb.ModelInferRequest.InferInputTensor, spec: InputSpec, model_name: str) -> Tensor:
-    """Return the array [spec.shape] of an InferInputTensor's typed `contents`; INVALID_ARG for values that do not fit
-    its datatype."""
+    """Return the array [spec.shape] of an InferInputTensor's typed `contents`. Raises INVALID_ARG if values do not fit the
+    datatype."""
     used = [name for name in CONTENTS_FIELDS if len(getattr(tensor.contents, name))]
     if used and used != [spec.row.contents]:
         raise invalid(
@@ -125,7 +125,7 @@ def _size_mismatch(spec: InputSpec, model_name: str, got: int) -> ServingError:
 
 
 def typed_inputs(message: pb.ModelInferRequest, specs: list[InputSpec], memory: SharedMemory) -> dict[str, Tensor]:
-    """Return the inputs by name of a message whose tensors have typed contents, or lie in shared memory."""
+    """Return the inputs, by name, of a message whose tensors have typed contents or are in shared memory."""
     inputs = {}
     for tensor, spec in zip(message.inputs, specs, strict=True):
         if spec.region is not None:

@@ -1,7 +1,7 @@
-"""The request half of a call: length-prefixed messages, each after a flag and its length (gRPC's PROTOCOL-HTTP2).
+"""Reads the messages of a call. Each message is preceded by a flag and its length (gRPC's PROTOCOL-HTTP2).
 
-Small messages are cut out of the received bytes. A large message is received into a buffer of its own size. The end of the
-buffer is aligned: the last tensor of an inference request lies there, and need not be copied then.
+Small messages are cut out of the received bytes. A large message is received into its own buffer, whose end is aligned, so that
+the last tensor of an inference request need not be copied.
 """
 
 import asyncio
@@ -19,17 +19,16 @@ from serving.frontends.http2.stream import Stream, StreamConnection
 from serving.frontends.shared.client_limits import Awaited
 from serving.resources.request_memory import COUNTED_FROM, RequestMemory
 
-PREFIX_SIZE = 5  # one byte for "compressed", four for the length
+PREFIX_SIZE = 5  # bytes: one for the compressed flag, four for the length
 _read_prefix = struct.Struct(">BL").unpack_from
 LARGE_FROM = 64 << 10  # bytes
 _ALIGNMENT = 64
 
 
 class MessageReader:
-    """Cuts a call's body into messages.
+    """Splits a call's body into messages. A wrong prefix raises CallError before its message has come.
 
-    `max_size` is the largest message, in bytes, and `encoding` the call's grpc-encoding. A wrong prefix raises CallError before
-    its message has come.
+    max_size: the largest message, in bytes. encoding: the call's grpc-encoding.
     """
 
     __slots__ = ("_compressed", "_encoding", "_filled", "_large", "_max_size", "_unread", "received", "room")
@@ -37,24 +36,24 @@ class MessageReader:
     def __init__(self, max_size: int, encoding: str) -> None:
         self._max_size = max_size
         self._encoding = encoding
-        self._unread = bytearray()  # received bytes, without those of a large message
+        self._unread = bytearray()  # received bytes that belong to no large message
         self._large: memoryview | None = None
         self._filled = 0
         self._compressed = 0
-        self.received = 0  # bytes in all
-        self.room = 0  # bytes of a large message that are still to come
+        self.received = 0  # received bytes in total
+        self.room = 0  # missing bytes of a large message
 
     def __bool__(self) -> bool:
-        """Return whether there is a message, or a part of one."""
+        """Return whether there is a message or part of a message."""
         return bool(self._unread) or self._large is not None
 
     def add(self, data: "bytes | memoryview") -> None:
-        """Take the next piece of the body, which is copied."""
+        """Copy the next piece of the body."""
         self.received += len(data)
         self._store(data)
 
     def fill(self, pieces: NDArray[np.uint8]) -> None:
-        """Take several pieces of the body [number, bytes of each], all of them of the large message."""
+        """Copy several pieces of the large message [number, bytes of each]."""
         assert self._large is not None
         at = self._filled
         self._filled = stop = at + pieces.size
@@ -74,7 +73,7 @@ class MessageReader:
         self._unread += data
 
     def next(self) -> "tuple[int, bytes | memoryview] | None":
-        """Return the compressed flag (0 or 1) and the content of the next message, once it is complete."""
+        """Return the compressed flag (0 or 1) and the content of the next message, or None if it is not complete."""
         if self._large is None:
             unread = self._unread
             if len(unread) < PREFIX_SIZE:
@@ -104,7 +103,7 @@ class MessageReader:
             raise CallError(Status.INVALID_ARGUMENT, "a message is compressed, but grpc-encoding is not set")
 
     def _begin_large(self, compressed: int, size: int) -> None:
-        """Allocate a buffer for a large message. np.empty does not touch the pages: a length that is only claimed costs no
+        """Allocate a buffer for a large message. np.empty does not touch its pages, so a falsely claimed length costs no
         memory."""
         shift = -size % _ALIGNMENT
         self._large = np.empty(shift + size, np.uint8).data[shift:]
@@ -116,10 +115,11 @@ class MessageReader:
 
 
 class MessageStream(Stream):
-    """A stream whose body is read message by message, each of at most `max_message_size` bytes, compressed or not.
+    """A stream whose body is read message by message.
 
-    The received bytes are counted in `memory`, which all requests share, until the client has taken the response. While
-    `wants_more` is false, the stream leaves the rest unread; `resume` reads on.
+    The received bytes count in `memory`, which all requests share, until the client has taken the response. While `wants_more`
+    is False, the stream does not read; `resume` continues.
+    max_message_size: the largest message in bytes, before and after decompression.
     """
 
     __slots__ = (
@@ -134,7 +134,7 @@ class MessageStream(Stream):
         "reading",
     )
 
-    client_streaming: ClassVar[bool] = False  # the client may send several requests, and pause between them
+    client_streaming: ClassVar[bool] = False  # True if the client may send several requests, and pause between them
 
     def __init__(
         self,
@@ -148,20 +148,20 @@ class MessageStream(Stream):
         self.head = head
         self.memory = memory
         self.max_message_size = max_message_size
-        self.answered = False  # the final status is decided: later messages are ignored
+        self.answered = False  # True when the final status is decided, so that later messages are ignored
         self.reading = False
-        self.reader: MessageReader | None = None  # None as long as each piece was exactly one message
+        self.reader: MessageReader | None = None  # None while each received piece was exactly one message
         self.memory_taken = 0  # bytes
-        self.message_memory = 0  # bytes of memory taken for the message that is being handed over
+        self.message_memory = 0  # bytes of memory taken for the message that `message` gets
         self.decompressing: asyncio.Task[None] | None = None
 
     # -- for subclasses ----------------------------------------------------------------------------------------------
     @abstractmethod
     def message(self, body: "bytes | memoryview", start: int) -> None:
-        """Take one decompressed message, which begins at `start` of `body`. An exception ends the call."""
+        """Handle one decompressed message, which begins at `start` of `body`. An exception ends the call."""
 
     def half_closed(self) -> None:
-        """The client has sent its last message. An exception ends the call."""
+        """Called when the client has sent its last message. An exception ends the call."""
 
     @abstractmethod
     def fail_because(self, error: Exception) -> None:
@@ -179,7 +179,7 @@ class MessageStream(Stream):
             if self.reader is None or not self.reader:  # no earlier bytes are left
                 if len(data) >= PREFIX_SIZE:
                     compressed, size = _read_prefix(data)
-                    # Most calls have exactly one uncompressed message. The messages of most streams come one by one.
+                    # The fast path: a piece that is exactly one uncompressed message, as it is in most calls and streams.
                     if (
                         not compressed
                         and size == len(data) - PREFIX_SIZE <= self.max_message_size
@@ -221,7 +221,7 @@ class MessageStream(Stream):
             self.fail_because(error)
 
     def resume(self) -> None:
-        """Read on, and let the client send more, now that `wants_more` may be true again."""
+        """Continue to read, and let the client send more. Called when `wants_more` may be True again."""
         if self.reading or self.answered:
             return
         if self.reader or self.remote_ended:
@@ -229,11 +229,11 @@ class MessageStream(Stream):
         self.connection.replenish(self)
 
     def released(self) -> None:
-        """The connection, which held this call back, has fewer requests under way."""
+        """Called when the connection, which made this call wait, has fewer requests under way."""
         self.resume()
 
     def _read_messages(self) -> None:
-        """Hand over every complete message, and check the prefix of an unfinished one."""
+        """Call `message` with each complete message, and check the prefix of an incomplete message."""
         self.reading = True
         reader = self.reader
         assert reader is not None
@@ -276,13 +276,13 @@ class MessageStream(Stream):
 
     # -- memory for requests -----------------------------------------------------------------------------------------
     def take(self, size: int) -> int:
-        """Take `size` bytes of the server's memory for requests, and return `size`; Exhausted if there is not enough left."""
+        """Take `size` bytes of request memory, and return `size`. Raises Exhausted if too little is left."""
         self.connection.memory.take(size)
         self.memory_taken += size
         return size
 
     def give(self, size: int) -> None:
-        """Give back `size` bytes that are no longer needed; the rest is given back when the client has taken the response."""
+        """Release `size` bytes early. The rest is released when the client has taken the response."""
         self.connection.memory.give(size)
         self.memory_taken -= size
 

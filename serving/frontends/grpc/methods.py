@@ -1,7 +1,4 @@
-"""The methods of Triton's GRPCInferenceService and of gRPC's own services, by their paths.
-
-A new method is one line in the table below.
-"""
+"""The methods of Triton's GRPCInferenceService and of gRPC's standard services, by their paths."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -22,7 +19,7 @@ from serving.frontends.http2.stream import StreamConnection
 
 
 class UnaryCall(Call):
-    """A call with one request message, for which the method's handler makes the response message."""
+    """A call with one request message. The method's handler returns the response message."""
 
     __slots__ = ("received", "task")
 
@@ -46,7 +43,7 @@ class UnaryCall(Call):
     def half_closed(self) -> None:
         if self.received is None:
             raise CallError(Status.INVALID_ARGUMENT, f"{self.method.name} takes one message, but none came")
-        # In a request about shared memory, `name` is the name of a region, and not of a model.
+        # In a request about shared memory, `name` names a region, not a model.
         self.authorise(None if self.method.group == "shared-memory" else _model_of(self.received))
         assert self.method.handle is not None
         result = self.method.handle(self.services.server, self.received)
@@ -67,7 +64,7 @@ class UnaryCall(Call):
 
 
 def _model_of(message: Message) -> str:
-    """Return the name of the model that a request is about; "" for none."""
+    """Return the name of a request's model, or ""."""
     return str(getattr(message, "model_name", "") or getattr(message, "name", ""))
 
 
@@ -124,7 +121,7 @@ _TABLE = [
         )
     ],
 ]
-# gRPC's own services; the name of a method includes its service here
+# gRPC's standard services. These names of methods include the service.
 _STANDARD = [
     Method("grpc.health.v1.Health/Check", "health", UnaryCall, HealthCheckRequest, health.check),
     Method("grpc.health.v1.Health/Watch", "health", health.WatchCall),
@@ -135,5 +132,5 @@ METHODS |= {f"/{method.name}": method for method in _STANDARD}
 
 
 def find_method(path: str) -> Method:
-    """Return the method of a path; for an unknown path, a method whose calls end with UNIMPLEMENTED."""
+    """Return the method of a path. Calls of an unknown method end with UNIMPLEMENTED."""
     return METHODS.get(path) or Method(path[:200], "", UnknownCall)

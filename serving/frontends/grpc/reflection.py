@@ -1,8 +1,8 @@
-"""Server reflection, v1 and v1alpha: clients such as grpcurl learn the services and messages from the server itself.
+"""Server reflection, v1 and v1alpha: clients such as grpcurl get the services and messages from the server.
 
-The packages of grpcio have the messages of health checking and of reflection v1alpha. No package has reflection v1, which is
-v1alpha under another name. The messages are in a descriptor pool of their own, because a process may have other copies of them,
-and in files with the names that grpc-proto gives them.
+The packages of grpcio have the messages of health checking and of reflection v1alpha. Reflection v1, which no package has, is
+v1alpha under another name. The messages are in a separate descriptor pool, because a process may have other copies of them.
+Their files have the names that they have in grpc-proto.
 
 Source: grpc-proto, grpc/reflection/v1/reflection.proto.
 """
@@ -52,12 +52,12 @@ POOL.AddSerializedFile(_file(reflection_pb2.DESCRIPTOR, "grpc.reflection.v1alpha
 
 
 def message_class(name: str) -> Any:
-    """Return the class of a message of POOL by its full name. It is made at run time, so no annotation can name its type."""
+    """Return the class of a message of POOL by its full name. Its type is Any, because the class is created at run time."""
     return message_factory.GetMessageClass(POOL.FindMessageTypeByName(name))
 
 
 class ReflectionCall(Call):
-    """ServerReflectionInfo: one response for each request of the stream."""
+    """A call of ServerReflectionInfo: one response for each request of the stream."""
 
     __slots__ = ("reflection",)
     client_streaming = True
@@ -99,7 +99,7 @@ class ReflectionCall(Call):
 
 
 class Reflection:
-    """Describes a listener's services: the standard ones and `services`, each with the pool of its messages."""
+    """Describes a listener's services: the standard services and `services`, a dict of names and descriptor pools."""
 
     def __init__(self, services: Mapping[str, DescriptorPool]) -> None:
         known = {**dict.fromkeys(STANDARD, POOL), **services}
@@ -110,7 +110,7 @@ class Reflection:
             self._served |= _with_dependencies(pool.FindFileContainingSymbol(name)).keys()
 
     def methods(self) -> list[Method]:
-        """Return ServerReflectionInfo of both versions."""
+        """Return the method ServerReflectionInfo of v1 and of v1alpha."""
         return [
             Method(f"{service}/ServerReflectionInfo", "metadata", lambda *arguments: ReflectionCall(self, *arguments))
             for service in STANDARD[1:]
@@ -143,7 +143,7 @@ class Reflection:
             answer.error_response.error_message = "not found"
 
     def _find(self, find: Callable[[DescriptorPool, str], Found], name: str) -> Found:
-        """Return the first result of `find` in a pool that belongs to a served file; KeyError if there is none."""
+        """Return the first result of `find` that belongs to a served file. Raises KeyError if there is none."""
         for pool in self._pools:
             try:
                 found = find(pool, name)

@@ -1,10 +1,8 @@
-"""ModelInferRequest bytes -> InferenceRequest.
+"""Decodes the bytes of a ModelInferRequest into an InferenceRequest.
 
-Clients repeat themselves: apart from its id and the data of its tensors, a request mostly has the bytes of an earlier request.
-The meaning of these bytes is kept, with the places of the tensors (`RequestForm`): a request of a known form only has to be
-compared with the form. The outermost layer of other requests is read by hand, so that tensors are not copied, and protobuf runs
-once for each head.
-
+Except for its id and the data of its tensors, most requests have the bytes of an earlier request. The decoded form of these
+bytes is cached, with the places of the tensors (`RequestForm`), and a request of a known form is only compared with it. The
+outermost layer of other requests is parsed by hand, so that tensors are not copied, and protobuf parses each head only once.
 Source: KServe's grpc_service.proto, and protobuf's encoding (protobuf.dev/programming-guides/encoding).
 """
 
@@ -29,9 +27,9 @@ from serving.frontends.grpc.input_tensors import InputSpec, from_raw, input_spec
 from serving.frontends.shared.bounded_cache import BoundedCache
 from serving.frontends.shared.forwarded_headers import forward_headers
 
-_KEPT = 1024  # heads, and forms
-_KEPT_SIZE = 4096  # bytes of a head
-_MAX_FIELDS = 16_384  # fields of a request: each costs a little time, and protobuf some memory
+_KEPT = 1024  # the number of cached heads, and of cached forms
+_KEPT_SIZE = 4096  # larger heads (in bytes) are not cached
+_MAX_FIELDS = 16_384  # fields of a request are limited, because each costs time and, in protobuf, memory
 
 # field number << 3 | wire type 2 (length-delimited)
 _MODEL_NAME = 1 << 3 | 2
@@ -58,7 +56,7 @@ class RequestOptions:
 class RequestHead:
     """A request without its id and data.
 
-    typed: an input has `contents`. rules: the rules of outputs to classify or to put into shared memory.
+    typed: whether an input has typed `contents`. rules: the rules of outputs to classify or to write to shared memory.
     regions: the number of inputs in shared memory.
     """
 
@@ -73,29 +71,29 @@ class RequestHead:
     regions: int
 
 
-# A tensor of a known size among the bytes of a request: its name, datatype and shape, the bytes between the previous tensor and
-# its data, and the size of its data. It is a plain tuple, because CPython unpacks a tuple fastest.
+# A tensor of fixed size in the bytes of a request: its name, datatype and shape, the bytes between the previous tensor and its
+# data, and the size of its data. A plain tuple, because CPython unpacks it fastest.
 RawTensor = tuple[str, Dtype, tuple[int, ...], bytes, int]
 
 
 @dataclass
 class RequestForm:
-    """A request as most clients write it: name and version of the model, the id, the rest of the head, the raw tensors.
-    Requests of one form differ only in the id and in the data of their tensors."""
+    """Requests that differ only in the id and the data of their tensors. Their fields are in the order that most clients use:
+    name and version of the model, the id, the rest of the head, the raw tensors."""
 
     head: RequestHead
     tensors: list[RawTensor]
 
 
-# The key of a form is the bytes before the id and the number of bytes after it.
+# The key of a form: the bytes before the id, and the number of bytes after the id.
 _FormKey = tuple[bytes, int]
 
 
 class RequestDecoder:
     """Decodes the requests of all connections.
 
-    memory: the registered shared memory regions. forwarded_headers: a pattern for the names of headers that models see as
-    parameters; None for no headers.
+    memory: the registered shared memory regions. forwarded_headers: a pattern for the names of headers that become parameters
+    of the request; None for no headers.
     """
 
     def __init__(self, memory: SharedMemory, forwarded_headers: "re2._Regexp | None" = None) -> None:
@@ -107,10 +105,10 @@ class RequestDecoder:
     def decode(
         self, body: "bytes | memoryview", start: int, headers: Mapping[str, str] = NO_HEADERS
     ) -> InferenceRequest:
-        """Return the request whose message begins at `start` of `body`, in a call with these headers. INVALID_ARG or
-        UNSUPPORTED for a wrong request. If `body` is a memoryview, the tensors are views of it."""
+        """Return the request whose message begins at `start` of `body`. If `body` is a memoryview, the tensors are views of it.
+        headers: the headers of the call. Raises INVALID_ARG or UNSUPPORTED if the request is wrong."""
         end = len(body)
-        try:  # no form is kept for a request without a name, or for one that is cut off
+        try:  # a request without a name, or a truncated request, has no form
             id_at = stop = start + 2 + body[start + 1]
             if body[id_at] == _MODEL_VERSION:
                 id_at = stop = id_at + 2 + body[id_at + 1]
@@ -122,7 +120,7 @@ class RequestDecoder:
         form = self._forms.get(key)
         if form is None:
             return self._decode_unknown(body, start, id_at, stop, headers)
-        copied = isinstance(body, bytes)  # the tensors are aligned copies then
+        copied = isinstance(body, bytes)  # slices of bytes are aligned copies
         inputs = {}
         at = stop
         for name, dtype, shape, before, size in form.tensors:
@@ -138,7 +136,7 @@ class RequestDecoder:
     def _decode_unknown(
         self, body: "bytes | memoryview", start: int, id_at: int, stop: int, headers: Mapping[str, str]
     ) -> InferenceRequest:
-        """Decode a request of an unknown form, and keep the form. id_at, stop: where the id field begins and ends."""
+        """Decode a request of an unknown form, and cache the form. id_at, stop: where the id field begins and ends."""
         parts = _split_request(body, start)
         if parts is None:
             return self._decode_message(_parse(bytes(body[start:])), headers)
@@ -160,7 +158,7 @@ class RequestDecoder:
         return self._request(head, _text(parts.id), inputs, headers)
 
     def _decode_message(self, message: pb.ModelInferRequest, headers: Mapping[str, str]) -> InferenceRequest:
-        """Decode a request with typed contents or unknown fields, by protobuf only."""
+        """Decode a request with typed contents or unknown fields. Protobuf has parsed all of it."""
         head = _request_head(message)
         raw = list(message.raw_input_contents)
         if not head.typed:
@@ -224,8 +222,8 @@ class RequestDecoder:
 
 # -- the outermost layer of the message ------------------------------------------------------------------------------
 class RequestParts(NamedTuple):
-    """The parts of a request. raw: raw_input_contents. id: UTF-8. head: all other bytes of the message. Most clients send the
-    same head with each request."""
+    """The parts of a request. raw: raw_input_contents. id: UTF-8. head: all other bytes, which most clients send unchanged with
+    each request."""
 
     head: bytes
     id: bytes
@@ -237,9 +235,8 @@ def _malformed() -> ServingError:
 
 
 def _split_request(body: "bytes | memoryview", start: int) -> RequestParts | None:
-    """Return the parts of the ModelInferRequest that begins at `start`; None for an encoding that only protobuf reads (unknown
-    fields). INVALID_ARG for too many fields. The raw tensors are aligned copies if `body` is bytes, and views if it is a
-    memoryview."""
+    """Return the parts of the ModelInferRequest that begins at `start`; None if it has unknown fields. The raw tensors are
+    aligned copies if `body` is bytes, and views if it is a memoryview. Raises INVALID_ARG if there are too many fields."""
     end = len(body)
     raw: list[bytes | memoryview] = []
     pieces: list[bytes] = []
@@ -287,8 +284,8 @@ def _split_request(body: "bytes | memoryview", start: int) -> RequestParts | Non
 def _form_of(
     body: "bytes | memoryview", start: int, id_at: int, stop: int, head: RequestHead, parts: RequestParts
 ) -> RequestForm | None:
-    """Return the form of a decoded request. None if its fields have another order, or if its tensors vary in size (BYTES), are
-    empty, or are in shared memory."""
+    """Return the form of a decoded request; None if its fields have another order, or if a tensor is BYTES, empty or in shared
+    memory."""
     if head.regions or not head.specs or not all(spec.row.itemsize and spec.elements for spec in head.specs):
         return None
     before_raw = [bytes((_RAW_INPUT_CONTENTS,)) + varint(len(data)) for data in parts.raw]
@@ -302,7 +299,7 @@ def _form_of(
         for spec, before, data in zip(head.specs, before_raw, parts.raw, strict=True)
     ]
     at = stop
-    for *_, before, size in tensors:  # raw tensors may stand among the other fields
+    for *_, before, size in tensors:  # raw tensors may be between the other fields
         if body[at : at + len(before)] != before:
             return None
         at += len(before) + size
@@ -310,7 +307,7 @@ def _form_of(
 
 
 def _beginning(head: RequestHead) -> bytes | None:
-    """Return the encoded name and version that begin a request, or None if the length of one of them needs two bytes."""
+    """Return the encoded name and version that begin a request, or None if either length needs two bytes."""
     name, version = head.model_name.encode(), head.model_version.encode()
     if max(len(name), len(version)) >= 0x80:
         return None
@@ -319,7 +316,7 @@ def _beginning(head: RequestHead) -> bytes | None:
 
 
 def _skip_unknown(body: "bytes | memoryview", position: int) -> int:
-    """Return where the field after an unknown one begins."""
+    """Return where the field after an unknown field begins."""
     tag, position = _read_varint(body, position)
     kind = tag & 7
     if kind == 0:
@@ -335,7 +332,7 @@ def _skip_unknown(body: "bytes | memoryview", position: int) -> int:
 
 
 def _read_varint(body: "bytes | memoryview", position: int) -> tuple[int, int]:
-    """Return the value at `position` and the position after it; lengths over 2^35 are malformed."""
+    """Return the value at `position`, and the position after it. Values of 2^35 or more are malformed."""
     value = shift = 0
     while True:
         byte = body[position]
@@ -401,7 +398,7 @@ _OPTIONS = {
 
 
 def _parameters(message: pb.ModelInferRequest) -> tuple[Parameters, RequestOptions]:
-    """Return the parameters for the model, and the parameters that the protocol defines."""
+    """Return the custom parameters, and the parameters that the protocol defines."""
     parameters: Parameters = {}
     given: dict[str, Any] = {}
     for key, parameter in message.parameters.items():

@@ -1,8 +1,8 @@
-"""InferenceResponse -> ModelInferResponse bytes, alone or inside of a ModelStreamInferResponse.
+"""Encodes an InferenceResponse as a ModelInferResponse, alone or inside of a ModelStreamInferResponse.
 
-Responses repeat themselves: most have the names, datatypes and shapes of an earlier response. The bytes that encode names,
-datatypes and shapes are kept, with the prefix of each tensor (`ResponseForm`), so that protobuf runs once for each kind of
-response. Raw tensors are put between the kept bytes by hand, so that large tensors are not copied.
+Most responses have the names, datatypes and shapes of an earlier response. The bytes that encode these are cached, with the
+prefix of each tensor (`ResponseForm`), so that protobuf encodes each kind of response only once. The raw tensors are separate
+buffers between the cached bytes, so that large tensors are not copied.
 
 Source: KServe's grpc_service.proto, and protobuf's encoding (protobuf.dev/programming-guides/encoding).
 """
@@ -33,8 +33,8 @@ RequestIdentity = tuple[str, str, str]  # id, model name and model version, as t
 class ResponseForm:
     """The bytes that responses of the same names, datatypes and shapes share.
 
-    head: the message without the id and the raw tensors. prefixes: the tag and length of each raw tensor; empty if the size of
-    the tensor varies (BYTES). size: bytes of head, prefixes and tensors. small: all tensors have few bytes, and are copied.
+    head: the message without the id and the raw tensors. prefixes: the tag and length of each raw tensor; empty if its size is
+    not fixed. size: bytes of head, prefixes and tensors. small: whether all tensors have a fixed, small size, and are copied.
     """
 
     head: bytes
@@ -76,8 +76,8 @@ class ResponseEncoder:
         return parts, size
 
     def encode_for_stream(self, response: InferenceResponse, final: bool) -> tuple[list[Buffer], int]:
-        """Return a ModelStreamInferResponse, marked with Triton's parameter triton_final_response, as buffers that may be
-        kept, and their size in bytes."""
+        """Return a ModelStreamInferResponse with Triton's parameter triton_final_response, as buffers, and their size in bytes.
+        The buffers are not views of tensors."""
         parts, size = self.encode(response)
         flag = _FINAL if final else _NOT_FINAL
         header = _INFER_RESPONSE + varint(size + len(flag))
@@ -85,7 +85,7 @@ class ResponseEncoder:
 
 
 def encode_without_tensors(identity: RequestIdentity, final: bool, error: str = "") -> bytes:
-    """Return a ModelStreamInferResponse that has a request's error or, without `error`, says that the request has ended."""
+    """Return a ModelStreamInferResponse with a request's error or, if `error` is "", an empty response."""
     message = pb.ModelStreamInferResponse(error_message=error)
     answer = message.infer_response
     answer.id, answer.model_name, answer.model_version = identity
@@ -94,7 +94,7 @@ def encode_without_tensors(identity: RequestIdentity, final: bool, error: str = 
 
 
 def _final_flag(final: bool) -> bytes:
-    """Return the encoded `triton_final_response` parameter. Appended to an encoded ModelInferResponse, it becomes part of that
+    """Return the encoded parameter `triton_final_response`. Appended to an encoded ModelInferResponse, it is part of that
     message."""
     message = pb.ModelInferResponse()
     message.parameters["triton_final_response"].bool_param = final
@@ -109,7 +109,7 @@ def _encode(response: InferenceResponse, form: ResponseForm) -> tuple[list[Buffe
     """Encode a response with tensors of any kind; see `ResponseEncoder.encode`."""
     parts: list[Buffer] = [form.head, _id_field(response.id) if response.id else b""]
     for prefix, (name, array) in zip(form.prefixes, response.outputs.items(), strict=True):
-        # An output in shared memory has an empty entry in raw_output_contents, because clients count the entries.
+        # An output in shared memory has an empty entry in raw_output_contents, because clients index the entries.
         data = b"" if response.in_shared_memory and name in response.in_shared_memory else raw_bytes(array)
         parts += (prefix or _raw_output_prefix(len(data)), data)
     return parts, sum(map(len, parts))

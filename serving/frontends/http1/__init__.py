@@ -2,6 +2,6 @@
 
 `routes` sets the largest body of each route. `connection` refuses a larger body by its Content-Length, and `body` refuses a
 chunked or compressed body when it grows too large.
-May import `frontends.shared` and the rooms below it. Protocols such as rest, openai and metrics handle this package's
-`Exchange`; modules such as `http_server` and `metrics_server` create its `Listener`.
+May import `frontends.shared` and the rooms below it. Protocols such as rest, openai and metrics handle an `Exchange`. Modules
+such as `http_server` and `metrics_server` create a `Listener`.
 """

@@ -1,4 +1,4 @@
-"""Request bodies that come in pieces, chunked or compressed.
+"""Request bodies that come in several pieces, in chunks, or compressed.
 
 Source: RFC 9112, section 7.1 (chunked); RFC 9110, section 8.4 (content codings).
 """
@@ -13,11 +13,11 @@ from serving.frontends.shared.client_limits import CONTROL_BODY
 from serving.frontends.shared.compression import WINDOW_BITS, MemoryHolder, TooLargeError, inflate
 from serving.resources.request_memory import RequestMemory
 
-MAX_CHUNK_LINE = 256  # bytes of a line with a chunk's size and extensions, or of a trailer line
+MAX_CHUNK_LINE = 256  # bytes of a chunk line (size and extensions), or of a trailer line
 MAX_TRAILERS = 8 << 10
 MAX_OVERHEAD = 16 << 10  # bytes of chunk lines beyond the allowance of each chunk (see _LINE)
 _SMALL_CHUNK = re.compile(rb"([0-9a-fA-F]{1,3})\r\n")
-_LOOKED_AT = 16 << 10  # bytes in which small chunks are looked for at a time; one small chunk is shorter
+_LOOKED_AT = 16 << 10  # bytes that are searched for small chunks at a time; one small chunk is shorter
 _LINE = 16  # a chunk's allowance: its chunk line may be this many bytes longer than twice its data
 ALIGNMENT = 64  # bytes; aligns the binary part of a large body, so that tensors can be views of it
 
@@ -36,8 +36,8 @@ class ChunkedBody:
         self._trailers = 0
 
     def feed(self, view: memoryview) -> int:
-        """Take bytes of the body and return their number: all bytes, up to the end of the body. HttpError for a malformed or
-        too large body."""
+        """Take bytes up to the end of the body, and return their number. Raises HttpError if the body is malformed or too
+        large."""
         position = 0
         while position < len(view) and not self.done:
             if self._state == self._size and not self._line:
@@ -46,8 +46,8 @@ class ChunkedBody:
         return position
 
     def _take_small_chunks(self, view: memoryview, position: int) -> int:
-        """Take small chunks without extensions in a quick way, because there may be one chunk for each byte of the body. Return
-        the position after the last small chunk."""
+        """Take small chunks without extensions. This is fast, because each byte of a body may be a chunk. Return the position
+        after the last small chunk."""
         data = bytes(view[position : position + _LOOKED_AT])
         done = 0
         left = self._limit - len(self.data)  # bytes
@@ -66,7 +66,7 @@ class ChunkedBody:
         return position + done
 
     def _read_line(self, view: memoryview, position: int) -> tuple[int, bytes | None]:
-        """Take bytes up to CRLF; return the new position and the line, or None if the end of the line has not come yet."""
+        """Take bytes up to CRLF. Return the new position and the line, or None if the line is not complete yet."""
         piece = bytes(view[position : position + MAX_CHUNK_LINE])
         end = piece.find(b"\n")
         self._line += piece if end < 0 else piece[: end + 1]
@@ -123,12 +123,12 @@ class ChunkedBody:
 
 
 class IncomingBody:
-    """A body that did not come whole with its head. A body of known length is received straight into its own buffer."""
+    """A body that did not come with its head in one piece. A body of known length is received directly into its own buffer."""
 
     __slots__ = ("_chunked", "_filled", "buffer", "head")
 
     def __init__(self, head: Head, limit: int) -> None:
-        """limit: bytes of the largest chunked body. HttpError(503) if there is no memory for a body of the announced length."""
+        """limit: bytes of the largest chunked body. Raises HttpError(503) if there is no memory for the announced length."""
         self.head = head
         self.buffer = _aligned_buffer(head) if head.content_length >= 0 else None
         self._chunked = ChunkedBody(limit) if self.buffer is None else None
@@ -136,7 +136,7 @@ class IncomingBody:
 
     @property
     def received(self) -> int:
-        """Bytes of the body that have come."""
+        """Bytes of the body that have been received."""
         return self._filled if self._chunked is None else len(self._chunked.data)
 
     @property
@@ -146,7 +146,7 @@ class IncomingBody:
         return self._filled == self.head.content_length
 
     def feed(self, view: memoryview) -> int:
-        """Take bytes that were read into another buffer; return their number."""
+        """Take bytes that were read into another buffer. Return their number."""
         if self._chunked is not None:
             return self._chunked.feed(view)
         assert self.buffer is not None
@@ -156,16 +156,16 @@ class IncomingBody:
         return size
 
     def free(self) -> memoryview:
-        """Return the part of the buffer that is still to be filled."""
+        """Return the unfilled part of the buffer."""
         assert self.buffer is not None
         return self.buffer[self._filled :]
 
     def filled(self, count: int) -> None:
-        """Note that `count` bytes were received into the view of `free`."""
+        """Count `count` bytes that were received into the view of `free`."""
         self._filled += count
 
     def parts(self) -> tuple[memoryview, memoryview]:
-        """Return the JSON part and the binary part of the whole body, without copying."""
+        """Return views of the JSON part and the binary part of the complete body."""
         if self._chunked is not None:
             return split_body(self.head, memoryview(self._chunked.data))
         assert self.buffer is not None
@@ -173,8 +173,8 @@ class IncomingBody:
 
 
 def _aligned_buffer(head: Head) -> memoryview:
-    """Return a buffer for a body, in which the binary part is aligned. np.empty leaves the pages untouched, so that a length
-    that is only announced costs no memory."""
+    """Return a buffer for a body, in which the binary part is aligned. np.empty does not touch its pages, so a falsely
+    announced length costs no memory."""
     shift = -(head.header_length or 0) % ALIGNMENT
     try:
         return np.empty(head.content_length + shift, np.uint8).data[shift:]
@@ -183,7 +183,7 @@ def _aligned_buffer(head: Head) -> memoryview:
 
 
 def split_body(head: Head, body: memoryview) -> tuple[memoryview, memoryview]:
-    """Return the JSON part and the binary part of a body, without copying."""
+    """Return the JSON part and the binary part of a body, as views."""
     split = len(body) if head.header_length is None else head.header_length
     return body[:split], body[split:]
 
@@ -193,7 +193,7 @@ def too_large(limit: int) -> HttpError:
 
 
 async def decompress(data: Chunk, encoding: str, limit: int, holder: MemoryHolder, memory: RequestMemory) -> memoryview:
-    """Return the decompressed body; HttpError if it is larger than `limit` bytes, or `data` is not in the encoding."""
+    """Return the decompressed body. Raises HttpError if it is larger than `limit` bytes, or `data` is not in the encoding."""
     if encoding not in WINDOW_BITS:
         message = f"expected Content-Encoding {' or '.join(WINDOW_BITS)}, got '{encoding[:40]}'"
         raise HttpError(415, message, (("Accept-Encoding", ", ".join(WINDOW_BITS)),))

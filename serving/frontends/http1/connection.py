@@ -1,7 +1,7 @@
-"""One client's connection: finds requests in the received bytes, hands them on, and limits every wait for the client.
+"""One client's connection: splits the received bytes into requests, dispatches them, and enforces the time limits.
 
-The connection is an asyncio.BufferedProtocol, so that a large body is received straight into its own buffer and small
-reads share one buffer. Heads are found here and parsed by httptools; the Pipeline writes the answers.
+The connection is an asyncio.BufferedProtocol: a large body is received directly into its own buffer, and small reads share one
+buffer. This module finds the end of a head, and httptools parses it. The Pipeline writes the answers.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ from serving.resources.request_memory import COUNTED_FROM, ConnectionMemory
 
 MAX_HEAD = 16 << 10  # bytes
 MAX_PIPELINED = 32  # requests of one connection under way at the same time; further requests are not read yet
-# Bytes that are read after the last request of a connection, because old clients send a few; more are not read.
+# Bytes that are read and ignored after the last request of a connection, because old clients send a few.
 MAX_SURPLUS = 16 << 10
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-UNKNOWN = b"", UNKNOWN_HEAD, NO_ROUTE  # in place of the last head, before the first head has come
+UNKNOWN = b"", UNKNOWN_HEAD, NO_ROUTE  # the value of `_last` before the first head
 
 
 class Connections:
-    """The open connections of a listener, and the clock of their time limits, which runs while connections are open."""
+    """The open connections of a listener, and the clock of their time limits."""
 
     def __init__(self) -> None:
-        self.tick = 0  # seconds since start, counted while there are connections
+        self.tick = 0  # seconds, counted while connections are open
         self._open: set[Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._draining = False
@@ -77,7 +77,7 @@ class Connections:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Connection(asyncio.BufferedProtocol):
-    """Reads one client's requests; see the module's docstring. All methods run on the event loop's thread."""
+    """See the module's docstring. Used on the event loop's thread."""
 
     def __init__(self, context: Context, routes: RouteTable, connections: Connections) -> None:
         self._context = context
@@ -85,22 +85,22 @@ class Connection(asyncio.BufferedProtocol):
         self._connections = connections
         self._pipeline = Pipeline(context, self._all_answered)
         self._pending = b""  # received bytes: part of a head, or requests that may not start yet
-        self._consumed = 0  # bytes of `_pending` that have been taken
-        self._counted = 0  # bytes of `_pending` that are counted in the memory for requests
-        self._surplus = 0  # bytes after the last request, which are not kept
-        self._searched = 0  # bytes of an unfinished head that were searched for its end
-        self._last = UNKNOWN  # the bytes of the last head, the parsed head, and its route: clients repeat heads
+        self._consumed = 0  # bytes of `_pending` that are already processed
+        self._counted = 0  # bytes of `_pending` that are counted as request memory
+        self._surplus = 0  # bytes that were received and ignored after the last request
+        self._searched = 0  # bytes of an incomplete head that were already searched for its end
+        self._last = UNKNOWN  # the last head as bytes and parsed, and its route: clients repeat heads
         self._incoming: IncomingBody | None = None  # the body that is being received
         self._incoming_route = NO_ROUTE
-        self._memory_taken = 0  # bytes of the memory for requests that the incoming request has
-        self._began_ns = 0  # arrival of the first part of a request that came in several parts (monotonic)
-        self._draining = False  # the server shuts down: the next request is the last
-        self._discarding = False  # a request was refused: further bytes are ignored
+        self._memory_taken = 0  # bytes of request memory that the incoming request holds
+        self._began_ns = 0  # when the first part of a request in several parts came, in monotonic ns
+        self._draining = False  # True when the server shuts down: the next request is the last
+        self._discarding = False  # True after a request was refused: further bytes are ignored
         self._consuming = False
         self._reading = True
         self._since = 0  # tick when the current phase began
-        self._taken = 0  # `taken_by_peer` when the phase began, if the client has to take answers in it
-        self._received = 0  # bytes of the body when the current span of its time limit began
+        self._taken = 0  # `taken_by_peer` when a phase began in which the client must take answers
+        self._received = 0  # received bytes of the body when the current period of its time limit began
 
     # -- transport -------------------------------------------------------------------------------------------------
     @property
@@ -163,7 +163,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- framing ---------------------------------------------------------------------------------------------------
     def _consume(self, data: bytes, position: int) -> None:
-        """Take whole requests from data[position:]. The rest is kept in `_pending`, without a copy if `data` is `_pending`."""
+        """Process the complete requests in data[position:]. Keep the rest in `_pending`, without a copy if `data` is it."""
         end = len(data)
         pipeline = self._pipeline
         self._consuming = True
@@ -190,7 +190,7 @@ class Connection(asyncio.BufferedProtocol):
             self._set_reading()
 
     def _keep(self, data: bytes, position: int) -> None:
-        """Keep bytes that cannot be taken yet, and drop bytes after the last request."""
+        """Keep bytes that cannot be processed yet, and drop bytes after the last request."""
         if self._pipeline.closing and self._incoming is None:
             self._surplus += len(data) - position
             self._forget_pending()
@@ -216,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
             self._counted = 0
 
     def _take(self, data: bytes, position: int, end: int) -> int:
-        """Take one request, or a piece of a body; return the position after it."""
+        """Process one request, or a piece of a body. Return the position after it."""
         if self._incoming is not None:
             return position + self._feed(self._incoming, memoryview(data)[position:])
         known, head, route = self._last
@@ -249,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
         return end
 
     def _wait_for_head(self, received: int) -> None:
-        """Note that the end of a head has not come yet. received: the bytes of the head that have come."""
+        """Wait for the rest of a head. received: the received bytes of the head. Raises HttpError if the head is too long."""
         if received > MAX_HEAD:
             raise HttpError(431, f"expected a request head of at most {MAX_HEAD} bytes")
         if not self._began_ns:
@@ -258,8 +258,8 @@ class Connection(asyncio.BufferedProtocol):
         self._searched = max(received - 3, 0)
 
     def _check(self, head: Head, route: RouteMatch, incomplete: bool) -> None:
-        """Refuse a request before its body is read, if it will be refused anyway. If the body has come already and is not too
-        large, `_dispatch` refuses the request, and the connection stays open. incomplete: the body has not come yet."""
+        """Refuse a request before its body is read, if that is known from its head. incomplete: whether the body has not come
+        yet. If it has come and is not too large, `_dispatch` refuses the request, and the connection stays open."""
         try:
             if head.content_length > route.max_body:
                 raise too_large(route.max_body)
@@ -274,7 +274,7 @@ class Connection(asyncio.BufferedProtocol):
         self._context.authoriser.check(route.group, head.headers, route.params.get("model"))
 
     def _begin_body(self, head: Head, route: RouteMatch, received: memoryview) -> int:
-        """Receive a body of which only the beginning, or nothing, has come; return how many bytes of it were taken."""
+        """Begin to receive a body. received: the bytes that have come after the head. Return how many of them were taken."""
         transport = self._pipeline.transport
         self._since = self._connections.tick
         self._received = 0
@@ -299,12 +299,12 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatch(incoming.head, route, *incoming.parts())
 
     def _take_memory(self, size: int) -> None:
-        """Count bytes that have come; Exhausted if the server holds too many."""
+        """Count received bytes as request memory. Raises Exhausted if there is too little."""
         self._pipeline.memory.take(size)
         self._memory_taken += size
 
     def _drop_body(self) -> None:
-        """Drop the received part of a request, and give back its memory."""
+        """Drop the received part of a request, and release its memory."""
         self._incoming, self._incoming_route = None, NO_ROUTE
         self._forget_pending()
         self._pipeline.memory.give(self._memory_taken)
@@ -338,8 +338,8 @@ class Connection(asyncio.BufferedProtocol):
             exchange.fail(error)
 
     def _refuse(self, error: Exception, head: Head = UNKNOWN_HEAD, route: RouteMatch | None = None) -> None:
-        """Answer a request with an error without reading it to its end, and close the connection after this answer. The
-        connection stays half-closed for Limits.linger_s, so that a client that is still sending can read the answer."""
+        """Answer a request with an error without reading the rest of it, and close the connection after this answer. It stays
+        half-closed for Limits.linger_s, so that a client that still sends can read the answer."""
         pipeline = self._pipeline
         self._discarding = True
         pipeline.closing = True
@@ -353,7 +353,7 @@ class Connection(asyncio.BufferedProtocol):
         self._set_reading()
 
     def _all_answered(self) -> None:
-        """Called when the pipeline is empty: close the connection if that was asked for, or read on."""
+        """Close the connection if its last request is answered, else continue to read. Called when the pipeline is empty."""
         transport = self._pipeline.transport
         if transport is None:
             return
@@ -366,13 +366,13 @@ class Connection(asyncio.BufferedProtocol):
             return
         incoming = self._incoming
         if incoming is not None and incoming.head.expects_continue and not incoming.received:
-            transport.write(CONTINUE)  # `_begin_body` did not send it, because earlier answers were under way
+            transport.write(CONTINUE)  # `_begin_body` could not send it, because earlier answers were under way
         if (self._pending or not self._reading) and not self._consuming:
             self._resume()
 
     def _linger(self, transport: asyncio.Transport) -> None:
-        """Half-close the connection, and read and ignore bytes for a while. To close it with unread data would reset it, and
-        the client might lose the answer."""
+        """Half-close the connection, and read and ignore bytes for a while. A close with unread data would reset the
+        connection, and the client might lose the answer."""
         self._discarding = True
         if transport.can_write_eof():
             transport.write_eof()
@@ -407,7 +407,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- time and end ----------------------------------------------------------------------------------------------
     def sweep(self, tick: int) -> None:
-        """Close the connection if it has waited for its client too long. Called once a second."""
+        """Close the connection if a time limit has passed. Called once a second."""
         age = tick - self._since
         limits = self._context.limits
         pipeline = self._pipeline
@@ -429,7 +429,7 @@ class Connection(asyncio.BufferedProtocol):
             pipeline.transport.close()
 
     def _sweep_unread(self, tick: int, age: int) -> None:
-        """Abort the connection if its client takes fewer than TAKEN bytes in its time limit. The limit is shorter while other
+        """Abort the connection if its client takes fewer than TAKEN bytes in the time limit, which is shorter while other
         clients need memory."""
         transport = self._pipeline.transport
         if transport is None:
@@ -442,7 +442,7 @@ class Connection(asyncio.BufferedProtocol):
         self._count_unread()
 
     def _sweep_closing(self, transport: asyncio.Transport, tick: int, age: int) -> None:
-        """Abort a TLS connection whose client neither takes the rest of the answer nor confirms the end."""
+        """Abort a TLS connection if its client neither takes the rest of the answer nor confirms the closure."""
         if age > self._context.limits.linger_s and not transport.can_write_eof():
             if taken_by_peer(transport) > self._taken:
                 self._mark_taken(tick)
@@ -493,8 +493,8 @@ class Connection(asyncio.BufferedProtocol):
             pipeline.transport.close()
 
     def drain(self) -> None:
-        """Close the connection once the requests under way are answered. An idle client may send one more request, as in
-        Triton, because it may be about to do so; the answer says that the connection closes."""
+        """Close the connection after the requests under way. As in Triton, an idle client may send one more request, whose
+        answer says that the connection closes."""
         self._draining = True
         if self._pipeline.exchanges or self._incoming is not None:
             self._pipeline.closing = True
@@ -508,7 +508,7 @@ class Connection(asyncio.BufferedProtocol):
 
 # -- answers of handlers -----------------------------------------------------------------------------------------------
 def _answer(exchange: Exchange, answer: Reply | Awaitable[Reply | None]) -> None:
-    """Send the answer that a handler has returned, now or when it is ready."""
+    """Send the answer that a handler has returned, or that its awaitable returns later."""
     if isinstance(answer, Reply):
         exchange.reply(answer)
     else:
@@ -525,7 +525,7 @@ async def _await(exchange: Exchange, answer: Awaitable[Reply | None]) -> None:
 
 
 async def _decompress(exchange: Exchange) -> None:
-    """Decompress the body of the exchange, and then call its handler."""
+    """Decompress the body of an exchange, then call the handler."""
     head = exchange.head
     encoding = head.encoding
     try:

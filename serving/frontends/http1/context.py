@@ -1,4 +1,4 @@
-"""The settings and services that all connections of one HTTP listener have in common."""
+"""The settings and services that all connections of one HTTP listener share."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,19 +13,19 @@ from serving.frontends.shared.authorisation import Authoriser
 from serving.frontends.shared.client_limits import ClientTimeouts
 from serving.resources.request_memory import RequestMemory
 
-READ_SIZE = 64 << 10  # bytes of the read buffer that connections share; large bodies have buffers of their own
+READ_SIZE = 64 << 10  # bytes of the read buffer that connections share; large bodies have their own buffers
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many seconds a connection waits for its client, and the least rate of a body."""
+    """Timeouts of a connection in seconds, and the lowest rate of a body."""
 
-    head_s: float = 10.0  # a request head has to arrive whole in this time
-    body_s: float = 30.0  # a body has to end in this time, or to grow by `body_bytes_per_s` a second; 0 for no limit
-    idle_s: float = 600.0  # the next request has to begin in this time; long, because clients keep connections in pools
-    leaving_s: float = 5.0  # the last request of a connection has to begin in this time when the server shuts down
-    stalled_s: float = 60.0  # a client has to take a part of its answer in this time
-    linger_s: float = 2.0  # a refused client has this time to read the error
+    head_s: float = 10.0  # for a complete request head
+    body_s: float = 30.0  # for a complete body, unless it grows by `body_bytes_per_s` a second; 0 for no limit
+    idle_s: float = 600.0  # until the next request begins; long, because clients keep connections in pools
+    leaving_s: float = 5.0  # until the last request of a connection begins, when the server shuts down
+    stalled_s: float = 60.0  # until the client takes a part of its answer
+    linger_s: float = 2.0  # until a refused client has read the error
     body_bytes_per_s: int = 1024
 
     @classmethod
@@ -37,19 +37,18 @@ class Limits:
 
 
 class AccessLog(Protocol):
-    """A log of requests. `answered` gets each answered request: its client, its head, the arrival of its first byte (monotonic
-    ns, 0 if unknown), and the status."""
+    """A log of requests. answered: gets each answered request. began_ns: when its first byte came, in monotonic ns; 0 if
+    unknown."""
 
     def answered(self, client: asyncio.BaseTransport | None, head: Head, began_ns: int, status: int) -> None: ...
 
 
 @dataclass(slots=True)
 class Context:
-    """The checks and limits of a listener, and the buffer that all its connections read into, one after the other.
+    """What the connections of a listener share. read_view: the buffer into which they read, one after the other.
 
-    `forwarded` matches the names of request headers that become parameters of an inference request. `standing` takes a
-    status and returns the header lines that every answer with that status carries. `access` is None if there is no log of
-    requests.
+    forwarded: matches the names of request headers that become parameters of an inference request. standing: returns the
+    header lines that every answer with a status has. access: None if there is no log of requests.
     """
 
     authoriser: Authoriser

@@ -13,9 +13,9 @@ CONTENT_TYPE = "text/event-stream; charset=utf-8"
 
 
 class EventStream:
-    """A stream of events. It begins with the first event: until then an error can still be a plain answer.
+    """A stream of events. It begins with the first event; before that, an error can be a plain answer.
 
-    A model that answers requests with this stream's `flow` has to wait while the client does not take their events.
+    flow: gives back-pressure to the models of the requests while the client does not take the events.
     """
 
     def __init__(self, exchange: Exchange) -> None:
@@ -25,7 +25,7 @@ class EventStream:
         self.started = False
 
     def send(self, value: object, status: int = 200) -> None:
-        """Send one event: a JSON value, or a text unchanged. status: the status of the answer, if this is the first event."""
+        """Send one event: a value as JSON, or a text unchanged. status: the HTTP status, if this is the first event."""
         if self._exchange.done:
             return
         self._start(status)
@@ -33,7 +33,7 @@ class EventStream:
         self._exchange.write(b"data: " + data + b"\n\n")
 
     def count(self, response: InferenceResponse) -> None:
-        """Count a response against the flow; called before its events are sent."""
+        """Count a response in the flow. Called before its events are sent."""
         self._sent += response.size
 
     def end(self) -> None:

@@ -1,7 +1,7 @@
-"""A request with its answer, and the answers of one connection in the order of their requests.
+"""A request with its answer (Exchange), and all requests under way on one connection (Pipeline).
 
 A handler gets an Exchange. It returns a Reply, an awaitable of a Reply, or None if it answers later: by `reply`, by `send`, or
-by a stream (`start_stream`, `write`, `end`). A Pipeline writes the answers of its exchanges; the connection reads requests.
+by a stream (`start_stream`, `write`, `end`). The Pipeline writes the answers in the order of the requests.
 Source: RFC 9112, section 9.3.2 (pipelining).
 """
 
@@ -30,7 +30,7 @@ from serving.resources.request_memory import COUNTED_FROM, ConnectionMemory
 
 log = logging.getLogger(__name__)
 
-CLIENT_GONE = 499  # status in a log of requests
+CLIENT_GONE = 499  # the logged status of a request whose client has disconnected
 JOIN_BELOW = 64 << 10  # bytes; smaller answers are joined and written by one call
 
 HandlerResult = Reply | None | Awaitable[Reply | None]
@@ -39,12 +39,12 @@ Handler = Callable[["Exchange"], HandlerResult]
 
 @dataclass
 class RouteMatch:
-    """The handler, or the refusal, that a request's path and method lead to.
+    """The handler, or the refusal, for a request's path and method.
 
-    `group` is the API group that the authoriser knows. `params` are the named segments of the path. `max_body` is in bytes.
-    `encoded`: the handler takes the body in any Content-Encoding.
-    `error_reply` makes the answer of an error in the form of the protocol that the path belongs to. `refusal` makes a new error
-    for each request, because an error that is raised again keeps the frames of earlier requests.
+    group: the API group for the authoriser. params: the named segments of the path. max_body: the largest body, in bytes.
+    encoded: whether the handler takes bodies in any Content-Encoding. error_reply: makes the answer for an error in the format
+    of the path's protocol. refusal: creates a new error for each request: an error that is raised again would keep the frames
+    of earlier requests.
     """
 
     max_body: int = 0
@@ -82,23 +82,23 @@ class Exchange:
     )
 
     def __init__(self, pipeline: "Pipeline", head: Head, route: RouteMatch, body: Chunk, binary: Chunk = b"") -> None:
-        """body: the whole body, or its first Inference-Header-Content-Length bytes; binary: the bytes after those."""
+        """body: the body, or its first Inference-Header-Content-Length bytes. binary: the bytes after those."""
         self.pipeline = pipeline
         self.head = head
         self.route = route
         self.body = body
         self.binary = binary
-        self.began_ns = 0  # when the first bytes came (monotonic); 0 if the request came in one piece
-        self.memory_taken = 0  # bytes of the server's memory for requests that this request has
+        self.began_ns = 0  # when the first bytes came, in monotonic ns; 0 if the request came in one piece
+        self.memory_taken = 0  # bytes of request memory that this request holds
         self.chunks: list[Chunk] = []  # parts of the encoded answer that wait for earlier answers
         self.done = False
         self.status = 0  # the status of a stream that has begun
-        self.chunked = False  # the answer has no known length, and the client reads it in chunks
+        self.chunked = False  # True if the answer is sent in chunks
         self.on_drained: Callable[[], None] | None = None
         self.on_abandoned: Callable[[Exchange], None] | None = None
-        self.requests: tuple[InFlightRequest, ...] = ()  # cancelled when the client goes
+        self.requests: tuple[InFlightRequest, ...] = ()  # cancelled when the client disconnects
         self.task: asyncio.Task[None] | None = None
-        self.traced = False  # one of its requests has a trace that wants to know when the answer is sent
+        self.traced = False  # True if a trace records when the answer is sent
 
     @property
     def backlog(self) -> int:
@@ -106,13 +106,13 @@ class Exchange:
         return self.pipeline.backlog()
 
     def received(self) -> tuple[int, int]:
-        """Return when the client began to send this request, and the present time (monotonic ns), for a trace."""
+        """Return when the client began to send this request, and the present time, in monotonic ns."""
         now = time.monotonic_ns()
         return self.began_ns or now, now
 
     # -- an answer of known length ---------------------------------------------------------------------------------
     def reply(self, reply: Reply, standing: str | None = None) -> None:
-        """Send the whole answer, unless one was sent. standing: header lines that replace those of the listener."""
+        """Send the complete answer, unless one was sent. standing: header lines that replace the listener's lines."""
         if self.done:
             return
         pipeline = self.pipeline
@@ -123,7 +123,7 @@ class Exchange:
         self.send(reply.encode(self.head, pipeline.closes_after(self), standing))
 
     def send(self, chunks: list[Chunk]) -> None:
-        """Send the whole encoded answer, unless one was sent or the client has gone."""
+        """Send the complete encoded answer, unless one was sent or the client has disconnected."""
         if self.done:
             return
         self.chunks = chunks
@@ -141,10 +141,10 @@ class Exchange:
             self._complete()
         if self.traced:
             self._tell_sent()
-        self.requests = ()  # they refer to this exchange: only the cycle collector would free their tensors
+        self.requests = ()  # breaks a reference cycle, which would keep their tensors
 
     def fail(self, error: Exception) -> None:
-        """Answer with the error and cancel the requests. The error is logged if the client does not get its text."""
+        """Answer with the error, and cancel the requests. An unexpected error is logged."""
         if not isinstance(error, ServingError | HttpError):
             log.error("a request failed unexpectedly", exc_info=error)
         requests = self.requests
@@ -161,10 +161,10 @@ class Exchange:
         on_abandoned: Callable[["Exchange"], None] | None = None,
         start: str = "",
     ) -> None:
-        """Begin an answer without a known length: in chunks, or for HTTP/1.0 until the connection closes.
+        """Begin an answer of unknown length. It is sent in chunks; in HTTP/1.0 it ends with the connection.
 
-        on_drained: called when the client has taken everything that was written so far. on_abandoned: called when the client
-        has gone. start: the status line and headers, if they are not those of an event stream.
+        on_drained: called when the client has taken all data written so far. on_abandoned: called when the client has
+        disconnected. start: the status line and headers, if they are not those of an event stream.
         """
         self.on_drained, self.on_abandoned = on_drained, on_abandoned
         self.chunked = not self.head.http_1_0
@@ -180,11 +180,11 @@ class Exchange:
         self._add(f"{start}{connection_header(self.head, closing)}\r\n".encode())
 
     def start_relay(self, on_drained: Callable[[], None], on_abandoned: Callable[["Exchange"], None]) -> None:
-        """Begin an answer that another process has encoded: the data of `write` is sent unchanged."""
+        """Begin an answer that another process has encoded. `write` then sends data unchanged."""
         self.on_drained, self.on_abandoned = on_drained, on_abandoned
 
     def write(self, data: bytes) -> None:
-        """Write a piece of a stream. data: not empty."""
+        """Write a piece of a stream, which must not be empty."""
         self._add(b"%x\r\n%b\r\n" % (len(data), data) if self.chunked else data)
 
     def end(self) -> None:
@@ -207,17 +207,17 @@ class Exchange:
 
     # -- memory ----------------------------------------------------------------------------------------------------
     def take(self, size: int) -> None:
-        """Count `size` bytes more; Exhausted if the server has no memory for them."""
+        """Count `size` more bytes. Raises Exhausted if there is too little memory."""
         self.pipeline.memory.take(size)
         self.memory_taken += size
 
     def give(self, size: int) -> None:
-        """Give back bytes that are no longer needed."""
+        """Release `size` bytes."""
         self.pipeline.memory.give(size)
         self.memory_taken -= size
 
     def _keep(self) -> None:
-        """Count memory for an answer that waits for earlier answers, as far as it is larger than its request."""
+        """Count the bytes by which an answer that waits for earlier answers exceeds its request."""
         pipeline = self.pipeline
         more = sum(map(len, self.chunks)) - self.memory_taken
         if more > COUNTED_FROM and pipeline.transport is not None:
@@ -227,7 +227,7 @@ class Exchange:
                 pipeline.transport.abort()
 
     def _complete(self) -> None:
-        """Keep counting the request's memory until the client has taken the answer, which may be as large."""
+        """Keep the request's memory counted until the client has taken the answer, which may be as large."""
         pipeline = self.pipeline
         pipeline.memory_until_sent += self.memory_taken
         self.memory_taken = 0
@@ -235,7 +235,7 @@ class Exchange:
 
     # -- traces ----------------------------------------------------------------------------------------------------
     def sending(self) -> None:
-        """Tell the traces that the answer is being sent. Also called before a thread compresses the answer."""
+        """Record in the traces that the answer is being sent. Also called before a thread compresses the answer."""
         for request in self.requests:
             if request.trace is not None:
                 request.trace.sending()
@@ -250,12 +250,12 @@ class Exchange:
 
     # -- the end ---------------------------------------------------------------------------------------------------
     def cancel(self) -> None:
-        """Cancel the requests, whose answers nobody wants any more."""
+        """Cancel the requests."""
         requests, self.requests = self.requests, ()
         _cancel(requests)
 
     def abandon(self) -> None:
-        """Give up the request and its answer: the client has gone."""
+        """Abandon the request and its answer. Called when the client has disconnected."""
         self.done = True  # set before the requests are cancelled, so that their answers are ignored
         if self.memory_taken:
             self.give(self.memory_taken)
@@ -278,8 +278,8 @@ def _cancel(requests: tuple[InFlightRequest, ...]) -> None:
 class Pipeline:
     """The exchanges under way on one connection. The answers are sent in the order of the requests.
 
-    `transport` is None when the client has gone. `closing` says that the connection closes after these exchanges.
-    `memory_until_sent` is the memory, in bytes, of requests whose answers are complete but have not been sent yet.
+    transport: None when the client has disconnected. closing: whether the connection closes after these exchanges.
+    memory_until_sent: bytes of memory of the requests whose answers are complete but not sent yet.
     """
 
     __slots__ = (
@@ -297,21 +297,21 @@ class Pipeline:
     memory: ConnectionMemory  # set when there is a connection
 
     def __init__(self, context: Context, on_empty: Callable[[], None]) -> None:
-        """on_empty is called whenever the last answer has been written."""
+        """on_empty: called whenever all answers have been written."""
         self.context = context
         self.transport: asyncio.Transport | None = None
         self.exchanges: deque[Exchange] = deque()
         self.closing = False
         self.write_paused = False  # the client takes too little
         self.memory_until_sent = 0
-        self.on_abandoned: Callable[[Pipeline], None] | None = None  # called when the client has gone
+        self.on_abandoned: Callable[[Pipeline], None] | None = None  # called when the client has disconnected
         self._on_empty: Callable[[], None] | None = on_empty
 
     def closes_after(self, exchange: Exchange) -> bool:
         return self.closing and self.exchanges[-1] is exchange
 
     def backlog(self) -> int:
-        """Bytes that have been written and that the client has not taken yet."""
+        """Return how many written bytes the client has not taken yet."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def flush(self) -> None:
@@ -341,7 +341,8 @@ class Pipeline:
         self._tell_drained()
 
     def count_unread(self) -> None:
-        """Count the unread bytes of answers that exceed the memory of their requests; Exhausted if there is no room."""
+        """Count the unread bytes of answers that exceed the memory of their requests. Raises Exhausted if there is too little
+        memory."""
         more = self.backlog() - self.memory_until_sent - sum([one.memory_taken for one in self.exchanges])
         if more > COUNTED_FROM:
             self.memory.take(more)
@@ -355,7 +356,7 @@ class Pipeline:
         return any(one.done for one in exchanges)
 
     def release_memory(self) -> None:
-        """Give back the memory of requests whose answers have been sent. Bytes within the transport's limit count as sent."""
+        """Release the memory of requests whose answers are sent. Bytes below the transport's high-water mark count as sent."""
         if self.memory_until_sent and (
             self.transport is None or not (self.write_paused or any(one.done for one in self.exchanges))
         ):
@@ -363,7 +364,7 @@ class Pipeline:
             self.memory_until_sent = 0
 
     def abandon(self) -> None:
-        """Give up all exchanges: the client has gone."""
+        """Abandon all exchanges. Called when the client has disconnected."""
         access = self.context.access
         if access is not None:
             for exchange in self.exchanges:
@@ -380,7 +381,7 @@ class Pipeline:
             self.on_abandoned(self)
 
     def _tell_drained(self) -> None:
-        """Tell the first exchange, if it is a stream, that everything it has written is on its way."""
+        """Call `on_drained` of the first exchange, if it is a stream and the client takes its data."""
         if self.exchanges and not self.write_paused:
             on_drained = self.exchanges[0].on_drained
             if on_drained is not None:

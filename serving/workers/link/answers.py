@@ -1,6 +1,6 @@
-"""Answers on their way from the core to a worker.
+"""The format of answers that the core sends to a worker.
 
-(number, version, outputs, details)     outputs: name, character of the datatype, shape and data of each, in one tuple
+(number, version, outputs, details)     outputs: a flat tuple of name, character of the datatype, shape and data of each output
                                         details: None, or (parameters, whether a trace waits until the answer is sent)
 (number, None, error, details)          error: (kind, code, message), or None if the model is decoupled
 """
@@ -50,7 +50,7 @@ def read_outputs(parts: Outputs, area: AreaReader) -> dict[str, Tensor]:
 
 
 def discard_outputs(parts: Outputs, area: AreaReader) -> None:
-    """Free the places in shared memory of outputs that are not awaited any more."""
+    """Free the places in shared memory of outputs that nothing waits for."""
     for payload in parts[3::4]:
         if type(payload) is tuple:
             area.freed.append(payload[0])

@@ -1,7 +1,7 @@
-"""Messages over a connected socket between the core and a worker: each is a length, and then a value in marshal's format.
+"""Messages between the core and a worker over a socket. A message is its length and a value in marshal's format.
 
-All requests or answers of one turn of the loop travel as one message. No other encoding of the standard library is as quick as
-marshal. The format of marshal depends on the version of Python, but both ends run the same Python.
+All requests or answers of one turn of the loop are one message. marshal is the fastest encoding of the standard library. Its
+format depends on the version of Python, but both ends run the same Python.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ _ROOM = 256 << 10  # bytes read by one call
 
 
 class LinkConnection(asyncio.BufferedProtocol):
-    """One end of the link. Subclasses handle the incoming messages, and make the outgoing ones."""
+    """One end of the link. Subclasses handle incoming messages and create outgoing messages."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -30,21 +30,21 @@ class LinkConnection(asyncio.BufferedProtocol):
 
     @abstractmethod
     def outgoing(self) -> Any:
-        """Return the next message to send, with everything since the last message."""
+        """Return the next message to send."""
 
     @abstractmethod
     def on_closed(self) -> None:
-        """The connection has been closed, by the other side or by this side."""
+        """Called when either side has closed the connection."""
 
     def wake(self) -> None:
-        """Send a message when this turn of the loop is over."""
+        """Send a message at the end of this turn of the loop."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._send)
 
     @property
     def backlog(self) -> int:
-        """Bytes that the other side has not taken yet."""
+        """Bytes that the socket has not taken yet."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def _send(self) -> None:

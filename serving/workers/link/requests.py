@@ -1,14 +1,13 @@
-"""Requests on their way from a worker to the core.
+"""The format of requests that a worker sends to the core.
 
-Clients repeat themselves: many requests have most fields in common. These common fields are the kind of a request. The worker
-defines each kind once, and then refers to the kind by a number. A request is one tuple in a message:
-
-    (number, kind, id, arrival_ns, data, details)   kind: the number of the kind; (number, definition) for a kind that is new,
-                                                    or too long to be kept
+Many requests have most fields in common. These common fields are the kind of a request. The worker defines each kind once, and
+then refers to it by a number. A request is one tuple in a message:
+    (number, kind, id, arrival_ns, data, details)   number: identifies the request in its answer and its cancellation
+                                                    kind: the number of the kind; (number, definition) for a new kind, or a kind
+                                                    that is too long to be kept
                                                     data: the data of all tensors in one piece; one piece for each tensor if
-                                                    some are BYTES, whose sizes vary; details: RequestDetails, or None
-
-The worker numbers its requests; answers and cancellations name the number.
+                                                    some are BYTES, whose sizes vary
+                                                    details: RequestDetails, or None
 """
 
 import marshal
@@ -25,7 +24,7 @@ from serving.workers.link.shared_area import AreaReader, AreaWriter
 from serving.workers.link.tensors import DTYPES, INLINE, TEXT, Payload, aligned, pack, unpack
 
 MAX_KINDS = 1024
-KEPT_SIZE = 16 << 10  # bytes of the longest definition that is kept: clients choose the names in it
+KEPT_SIZE = 16 << 10  # longer definitions (in bytes) are not kept, because clients choose the names in them
 
 TensorKind = tuple[str, str, tuple[int, ...]]  # name, character of the datatype, shape
 Definition = tuple[str, str, str, tuple[str, ...], tuple[TensorKind, ...]]
@@ -33,10 +32,10 @@ Peer = tuple[str, int] | None
 
 
 class RequestDetails(NamedTuple):
-    """Fields that few requests have; they travel as a plain tuple.
+    """Fields that few requests have. They are sent as a plain tuple.
 
-    classes: output -> number of classes that are asked for. peer: address of the client. headers: the headers that a trace or a
-    rollout reads. received: see ReceiveTimes.
+    classes: output -> number of requested classes. peer: the client's address. headers: the headers that a trace or a rollout
+    reads. received: see ReceiveTimes.
     """
 
     parameters: Mapping[str, ParameterValue]
@@ -52,8 +51,8 @@ class RequestDetails(NamedTuple):
 class RequestKind:
     """The fields that requests of one kind share.
 
-    tensors: the name, dtype, shape and offset within the data of each tensor. size: bytes of the data. fixed: no tensor is
-    BYTES. gapless: the data has no padding between the tensors.
+    tensors: the name, dtype, shape and offset in the data of each tensor. size: bytes of the data. fixed: whether no tensor is
+    BYTES. gapless: whether the data has no padding between the tensors.
     """
 
     __slots__ = (
@@ -85,7 +84,7 @@ class RequestKind:
 
 
 class RequestWriter:
-    """Writes requests, at the worker's end."""
+    """Writes requests in the worker."""
 
     def __init__(self, area: AreaWriter) -> None:
         self._area = area
@@ -94,7 +93,7 @@ class RequestWriter:
     def write(
         self, number: int, request: InFlightRequest, protocol: str, details: RequestDetails | None
     ) -> tuple[object, ...]:
-        """Return the tuple that travels for a request."""
+        """Return the tuple that is sent for a request."""
         asked = request.asked
         inputs = asked.inputs
         key: list[object] = [protocol, asked.model_name, asked.model_version, asked.requested_outputs]
@@ -122,8 +121,8 @@ class RequestWriter:
         return number, named, asked.id, request.arrival_ns, data, None if details is None else _plain(details)
 
     def _define(self, key: tuple[object, ...], request: InFlightRequest, protocol: str) -> tuple[int, RequestKind]:
-        """Return a number for a new kind, and the kind. If there are too many kinds, the number is taken from the oldest kind.
-        All kinds that are too long to be kept have the same number."""
+        """Return a number for a new kind, and the kind. If there are too many kinds, reuse the number of the oldest kind. All
+        kinds that are too long to be kept have the same number."""
         asked = request.asked
         tensors = tuple([(name, tensor.dtype.char, tensor.shape) for name, tensor in asked.inputs.items()])
         definition = (protocol, asked.model_name, asked.model_version, asked.requested_outputs, tensors)
@@ -137,24 +136,24 @@ class RequestWriter:
 
 
 def _plain(details: RequestDetails) -> tuple[object, ...]:
-    """Return details as a plain tuple, because marshal does not know named tuples."""
+    """Return details as a plain tuple, because marshal does not support named tuples."""
     return tuple([tuple(value) if isinstance(value, tuple) else value for value in details])
 
 
 class RequestReader:
-    """Reads requests, at the core's end. kinds: the defined kinds by their numbers."""
+    """Reads requests in the core. kinds: the defined kinds by their numbers."""
 
     def __init__(self, area: AreaReader) -> None:
         self._area = area
         self.kinds: dict[int, RequestKind] = {}
 
     def define(self, number: int, definition: Definition) -> RequestKind:
-        """Return the kind of a request that came with its definition."""
+        """Keep a kind by its number, and return it."""
         kind = self.kinds[number] = RequestKind(definition)
         return kind
 
     def read(self, kind: RequestKind, identifier: str, data: Any, details: "RequestDetails | None") -> InferenceRequest:
-        """Return the request; its tensors are views of the received bytes."""
+        """Return the request. Its tensors are views of the received bytes."""
         inputs = {}
         if kind.fixed:
             if type(data) is int:

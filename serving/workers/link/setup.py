@@ -13,8 +13,8 @@ MAX_COMMAND = 1 << 16  # bytes of a message over the control socket
 class Setup:
     """The settings of one worker. All fields after `workers` are file descriptors in the worker's process.
 
-    number: the number of this worker, from 1. page: the SharedPage. control: the socket for commands, and for connections that
-    are passed on. requests, responses: the shared memory of each direction. http, grpc: the listening sockets."""
+    number: the number of this worker, from 1. page: the SharedPage. control: the socket for commands and passed connections.
+    requests, responses: the shared memory of each direction. http, grpc: the listening sockets."""
 
     options: Options
     log_values: LogValues

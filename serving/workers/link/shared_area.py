@@ -1,9 +1,8 @@
-"""A shared memory area with places for large tensors: one process allocates places and fills them, the other one reads them.
+"""A shared memory area with places for large tensors. One process allocates and fills places, and the other process reads them.
 
-The area has no name, and is sparse: it is as large as the memory limit of all requests, but takes memory only where it was
-written.
-The reader's views of a place refer to a `_Lease`. When the last view is gone, the place is free, and the reader reports it to
-the writer (`AreaReader.freed`).
+The area has no name, and is sparse: its size is the memory limit of all requests, but only written pages take memory.
+The reader's views of a place refer to a `_Lease`. When the last view is deleted, the place is free, and the reader reports it
+to the writer (`AreaReader.freed`).
 """
 
 import mmap
@@ -36,7 +35,7 @@ class AreaWriter:
         self._size = len(self._memory)
         self._free: list[tuple[int, int]] = [(0, self._size)]  # free ranges (begin, end), in order, never adjacent
         self._used: dict[int, int] = {}  # begin -> end
-        self._touched = 0  # end of the part that has been used since memory was last given back
+        self._touched = 0  # end of the part that was used since memory was last returned to the system
 
     def place(self, size: int) -> int:
         """Allocate a place of `size` bytes and return its offset; -1 if there is no room."""
@@ -57,11 +56,11 @@ class AreaWriter:
         self._view[place : place + len(data)] = data
 
     def array(self, place: int, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> NDArray[Any]:
-        """Return an array at a place, which the caller fills and does not keep."""
+        """Return an array at a place. The caller fills it and does not keep it."""
         return np.ndarray(shape, dtype, self._memory, place)
 
     def give_back(self, place: int) -> None:
-        """Take back a place that the reader has freed."""
+        """Free a place. Called when the reader has reported it."""
         begin, end = place, self._used.pop(place)
         free = self._free
         index = bisect_left(free, (begin, end))
@@ -76,14 +75,14 @@ class AreaWriter:
 
 
 class AreaReader:
-    """Makes views of the places that the writer has filled. freed: the places without views, to be reported to the writer."""
+    """Makes views of the places that the writer has filled. freed: the places without views, not yet reported to the writer."""
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, 0)
         self.freed: deque[int] = deque()  # filled by the thread that drops the last view: append and popleft are atomic
 
     def view(self, place: int, size: int) -> NDArray[np.uint8]:
-        """Return the bytes at a place, [size]. The place is free when this array and all views of it are gone."""
+        """Return the bytes at a place, [size]. The place is free when this array and all views of it are deleted."""
         lease = _Lease(size, np.uint8, self._memory, place)
         lease.release = self.freed.append
         lease.place = place
@@ -96,7 +95,7 @@ class AreaReader:
 
 
 class _Lease(np.ndarray[Any, Any]):
-    """The bytes at a place. Views of this array have the same class, or refer to it; only the array itself frees the place."""
+    """The bytes at a place. Views of this array may have the same class, but only the array itself frees the place."""
 
     release: Callable[[int], None] | None = None
     place = 0

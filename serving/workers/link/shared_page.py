@@ -1,4 +1,4 @@
-"""Numbers that the core and all workers share: bytes of clients' requests, heartbeats, and whether requests are traced."""
+"""Numbers that the core and all workers share: memory of clients' requests, heartbeats, and whether requests are traced."""
 
 import asyncio
 import mmap
@@ -19,10 +19,10 @@ _SIZE = 8 * (_CLIENTS + _BEATS * CLIENTS)  # bytes
 class SharedPage:
     """The shared numbers. Each process has a slot in `held`, `clients` and `beats`; slot 0 belongs to the core.
 
-    held: bytes of clients' requests in a process. clients: the same bytes, for each slot of clients; CLIENTS numbers for each
-    process. beats: a counter that each worker increments while it lives.
-    There is no lock, because each process writes only its own slot. A sum over the slots may be a moment old, so that all
-    processes together may hold a little more than the limit."""
+    held: bytes of clients' requests in each process. clients: the same bytes for each slot of client addresses, CLIENTS numbers
+    for each process. beats: a counter of heartbeats for each worker.
+    There is no lock, because each process writes only its own slot. A sum over the slots may be slightly out of date, so all
+    processes together may exceed the limit a little."""
 
     def __init__(self, descriptor: int, workers: int) -> None:
         self._numbers = memoryview(mmap.mmap(descriptor, _SIZE)).cast("q")
@@ -39,7 +39,7 @@ class SharedPage:
 
     @property
     def refused_ns(self) -> int:
-        """The time at which a client was last refused (monotonic)."""
+        """When a client was last refused, in monotonic ns."""
         return self._numbers[_REFUSED]
 
     @refused_ns.setter
@@ -62,11 +62,11 @@ class SharedPage:
 
 
 class SharedRequestMemory(RequestMemory):
-    """The memory for requests of one process. All processes have one limit together."""
+    """The request memory of one process. All processes share one limit."""
 
     def __init__(self, limit: int, page: SharedPage, slot: int) -> None:
         super().__init__(limit)
-        self.inflating = asyncio.Semaphore(1)  # each process has one, so that processes inflate in parallel
+        self.inflating = asyncio.Semaphore(1)  # one for each process, so that processes inflate in parallel
         self._page = page
         self._slot = slot
         page.forget(slot)

@@ -1,6 +1,6 @@
-"""Tensors between the core and a worker: small ones are bytes within a message, large ones lie in shared memory.
+"""The format of tensors between the core and a worker: small tensors are part of the message, large tensors in shared memory.
 
-A datatype is written as numpy's character for it. The data of BYTES tensors is serialized as in the V2 protocol.
+A datatype is encoded as numpy's character for it. The data of BYTES tensors is serialized as in the V2 protocol.
 """
 
 import math
@@ -11,11 +11,11 @@ import numpy as np
 from serving.core.datatypes import DATATYPES, Tensor, deserialize_bytes, serialize_bytes
 from serving.workers.link.shared_area import AreaReader, AreaWriter
 
-INLINE = 8 << 10  # bytes; to copy a smaller tensor twice costs less than a place in shared memory
-ALIGNMENT = 16  # bytes; tensors in one buffer begin at multiples of it, as the data of a bytes object does
+INLINE = 8 << 10  # bytes up to which copying a tensor twice costs less than a place in shared memory
+ALIGNMENT = 16  # tensors in one buffer begin at multiples of this many bytes
 
 DTYPES: dict[str, "np.dtype[Any]"] = {row.dtype.char: row.dtype for row in DATATYPES.values()}
-DTYPES |= {"q": np.dtype(np.int64), "Q": np.dtype(np.uint64)}  # other names of "l" and "L", which some libraries use
+DTYPES |= {"q": np.dtype(np.int64), "Q": np.dtype(np.uint64)}  # synonyms of "l" and "L", which some libraries use
 TEXT = "OSU"  # kinds of BYTES
 
 Payload = bytes | tuple[int, int]  # the data, or its place and size in shared memory
@@ -26,7 +26,7 @@ def aligned(size: int) -> int:
 
 
 def pack(tensor: Tensor, area: AreaWriter) -> Payload:
-    """Return a tensor's data in the form that travels."""
+    """Return a tensor's data, or its place and size in shared memory if it is large."""
     if tensor.dtype.char in TEXT:
         data = serialize_bytes(tensor)
         place = area.place(len(data)) if len(data) > INLINE else -1
@@ -43,7 +43,7 @@ def pack(tensor: Tensor, area: AreaWriter) -> Payload:
 
 
 def unpack(char: str, shape: tuple[int, ...], payload: Payload, area: AreaReader) -> Tensor:
-    """Return the tensor, a view of the received bytes; BYTES are copied."""
+    """Return the tensor, as a view of the received bytes. BYTES are copied."""
     data: Any = payload if isinstance(payload, bytes) else area.view(*payload)
     if char in TEXT:
         return deserialize_bytes(data, math.prod(shape)).reshape(shape)

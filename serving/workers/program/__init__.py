@@ -1,10 +1,9 @@
-"""The program of a worker: it serves the HTTP and gRPC connections of clients, and knows nothing of models.
+"""The program of a worker, which serves the HTTP and gRPC connections of clients. It has no models.
 
     worker.py         the listeners of the worker, and its connections to the core
-    core_client.py    stands in for the InferenceServer, and sends infer requests over the link
-    http_routes.py    the HTTP routes: infer requests are decoded here, all others are passed on to the core unchanged
-    http_relay.py     passes HTTP requests on to the core, and their answers back
-    grpc_methods.py   the gRPC methods: ModelInfer is decoded here, all other calls are passed on frame by frame
-
-Imports the frontends and the link; started by `serving.workers` as a program.
+    core_client.py    replaces the InferenceServer, and sends infer requests over the link
+    http_routes.py    the HTTP routes: the worker decodes infer requests and forwards all other requests to the core
+    http_relay.py     forwards HTTP requests to the core, and their answers to the clients
+    grpc_methods.py   the gRPC methods: the worker decodes ModelInfer and forwards all other calls frame by frame
+May import the frontends and the link. `serving.workers` starts it as a program.
 """

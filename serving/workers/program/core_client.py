@@ -1,7 +1,7 @@
-"""The client of the core in a worker: it stands in for the InferenceServer, which the worker's frontends call.
+"""The client of the core in a worker. It replaces the InferenceServer that the frontends call.
 
-Infer requests travel over the link. Every other request travels over an internal connection to the core's frontends.
-NeedsCoreError is raised for an infer request that cannot travel over the link.
+Infer requests are sent over the link. Every other request is sent over an internal connection to the core's frontends.
+NeedsCoreError is raised for an infer request that cannot be sent over the link.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from serving.workers.link.requests import RequestDetails, RequestWriter
 from serving.workers.link.shared_area import AreaReader, AreaWriter
 from serving.workers.link.shared_page import SharedPage
 
-_RETRY_S = 0.002  # pause between two attempts to pass a connection to a core that is busy
+_RETRY_S = 0.002  # pause between two attempts to pass a connection to a busy core
 _TRACE_CONTEXT = ("traceparent", "tracestate")
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 class NeedsCoreError(Exception):
-    """The request needs something that only the core has: it has to be passed on unchanged."""
+    """The request needs something that only the core has, and must be forwarded unchanged."""
 
 
 class NoSharedMemory:
-    """Stands in for the clients' shared memory, which only the core has."""
+    """Replaces the clients' shared memory, which only the core has."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise NeedsCoreError
@@ -73,7 +73,7 @@ class CoreClient(LinkConnection):
         self._sent: list[int] = []
 
     def show_headers(self, names: Sequence[str]) -> None:
-        """From now on, send these headers of clients to the core, in addition to the headers that traces need."""
+        """Begin to send these headers of clients to the core, in addition to the headers that traces need."""
         self._shown_headers = (*self._trace_headers, *names)
         self._shows_client = self._shows_peer or bool(self._shown_headers)
 
@@ -90,7 +90,7 @@ class CoreClient(LinkConnection):
         headers: Mapping[str, str] | None = None,
         received: ReceiveTimes = None,
     ) -> None:
-        """Send the request to the core, which checks it. The answer, or the error, goes to the request's responder."""
+        """Send the request to the core, which checks it. The request's responder gets the answer or the error."""
         asked = request.asked
         if self.transport is None:
             raise unavailable("the server is ending")
@@ -112,7 +112,7 @@ class CoreClient(LinkConnection):
         request.accept(_SentRequest(self, number))
         if received is not None:
             request.trace = _SentTrace(self, number)
-        # The inputs, which may be large, have been copied into the shared memory or the message.
+        # Release the inputs, which were copied into the shared memory or the message.
         asked.inputs = request.inputs = {}
         if not self._scheduled:
             self.wake()
@@ -124,7 +124,7 @@ class CoreClient(LinkConnection):
         headers: Mapping[str, str] | None,
         received: ReceiveTimes,
     ) -> RequestDetails:
-        """Return the fields that most requests do not have."""
+        """Return the fields that few requests have."""
         peer = transport.get_extra_info("peername") if self._shows_peer and transport is not None else None
         return RequestDetails(
             dict(asked.parameters),
@@ -145,7 +145,7 @@ class CoreClient(LinkConnection):
         self._in_flight.pop(number, None)
 
     def answer_sent(self, number: int) -> None:
-        """Tell the core's trace that the client has taken the answer."""
+        """Report to the core that the client has taken the answer, for its trace."""
         self._sent.append(number)
         self.wake()
 
@@ -174,7 +174,7 @@ class CoreClient(LinkConnection):
         if details is not None and details[1]:
             if isinstance(request.trace, _SentTrace):
                 request.trace.wanted = True
-            else:  # the request came before this worker knew that requests are traced
+            else:  # the request came before this worker knew that tracing is on
                 self.answer_sent(number)
         if version is None:
             request.respond(None if outputs is None else read_error(outputs))
@@ -186,8 +186,7 @@ class CoreClient(LinkConnection):
         request.respond(response)
 
     def beat(self) -> None:
-        """Report freed places of shared memory, such as those of the last answers, if no request has reported them. Called
-        every BEAT_S."""
+        """Report the freed places of shared memory, if no request has reported them. Called every BEAT_S."""
         if self._responses_area.freed:
             self.wake()
 
@@ -213,7 +212,7 @@ class CoreClient(LinkConnection):
         return protocol
 
     async def _pass(self, connection: socket.socket, message: bytes) -> None:
-        """Hand a connection to the core as soon as the core has taken the earlier connections."""
+        """Pass a connection to the core. Wait while the core is busy."""
         while True:
             try:
                 socket.send_fds(self._control, [message], [connection.fileno()])
@@ -241,7 +240,7 @@ class _SentRequest:
 
 
 class _SentTrace:
-    """A SendTrace that tells the core when the answer has been sent. wanted: the core has a trace of this request."""
+    """A SendTrace that reports to the core when the answer has been sent. wanted: whether the core traces this request."""
 
     __slots__ = ("_client", "_number", "wanted")
 
@@ -251,7 +250,7 @@ class _SentTrace:
         self.wanted = False
 
     def sending(self) -> None:
-        """Do nothing: the core noted this when it sent the answer to the worker."""
+        """Do nothing: the core recorded this time when it sent the answer to the worker."""
 
     def sent(self, waiting: Callable[[], bool]) -> None:
         if self.wanted:

@@ -1,6 +1,6 @@
-"""The worker's gRPC methods: ModelInfer is decoded here, and the core answers the calls of all other methods.
+"""The worker's gRPC methods: the worker decodes ModelInfer, and forwards the calls of all other methods to the core.
 
-A ModelInfer call that needs the core is forwarded too, as one whole message.
+A ModelInfer call that needs the core is forwarded, too, as one whole message.
 """
 
 from functools import partial
@@ -20,7 +20,7 @@ from serving.workers.program.core_client import CoreClient, NeedsCoreError
 
 
 class ForwardedCall(ForwardedStream):
-    """A call that the core answers. timeout_s: the rest of its timeout, if it was not forwarded immediately."""
+    """A call that the core answers. timeout_s: what remains of its timeout, if it was not forwarded immediately."""
 
     __slots__ = ()
 
@@ -40,7 +40,7 @@ class ForwardedCall(ForwardedStream):
 
 
 class WorkerInferCall(InferCall):
-    """A call of ModelInfer: its request goes over the link, or the call is forwarded if it needs the core."""
+    """A call of ModelInfer. Its request is sent over the link. If it needs the core, the call is forwarded instead."""
 
     __slots__ = ("for_core",)
 
@@ -48,7 +48,7 @@ class WorkerInferCall(InferCall):
         self, connection: StreamConnection, stream_id: int, head: CallHead, services: CallServices, method: Method
     ) -> None:
         super().__init__(connection, stream_id, head, services, method)
-        self.for_core: bytes | None = None  # the message, if the core has to decode it
+        self.for_core: bytes | None = None  # the message, if the core must decode it
 
     def message(self, body: "bytes | memoryview", start: int) -> None:
         if self.for_core is not None:

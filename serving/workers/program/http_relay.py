@@ -1,8 +1,8 @@
-"""Passes requests that the core answers on over internal connections, and passes the bytes of the answers back.
+"""Forwards requests to the core over internal connections, and the bytes of the core's answers to the clients.
 
-Each connection of a client has internal connections of its own, one for each of its requests under way. The internal
-connections are closed with the client's connection, so that the core knows the client, and notices when it goes. Requests are
-passed on whole and decompressed. Answers are not decoded: only their ends are looked for.
+Each connection of a client has separate internal connections, one for each request under way. They are closed with the client's
+connection, so that the core notices when a client disconnects. Requests are forwarded whole and decompressed. Answers are
+parsed only to find their ends.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from serving.frontends.http1.exchange import Exchange, Pipeline
 from serving.frontends.http1.message import HOP_BY_HOP
 from serving.workers.program.core_client import CoreClient
 
-_PIECE = 256 << 10  # bytes of a body that are written by one call
-# Hop-by-hop headers, and headers that are no longer true when the body has been received and decompressed.
+_PIECE = 256 << 10  # bytes of a body that are written at a time
+# Hop-by-hop headers, and headers that no longer apply to a received and decompressed body.
 _LEFT_OUT = HOP_BY_HOP | {"content-encoding", "content-length", "expect"}
 
 
@@ -31,7 +31,7 @@ class HttpRelay:
         self._idle: dict[Pipeline, list[_CoreConnection]] = {}
 
     async def answer(self, exchange: Exchange) -> None:
-        """Pass the request on. Its answer comes later."""
+        """Forward the request. Its answer comes later."""
         pipeline = exchange.pipeline
         idle = self._idle.get(pipeline)
         if idle is None:
@@ -46,7 +46,7 @@ class HttpRelay:
         connection.begin(exchange)
 
     def keep(self, connection: "_CoreConnection", pipeline: Pipeline) -> None:
-        """Keep a connection, whose request has been answered, for the next request of the same client."""
+        """Keep a connection for the next request of the same client. Called when its request is answered."""
         idle = self._idle.get(pipeline)
         if idle is None:
             connection.close()
@@ -61,7 +61,7 @@ class HttpRelay:
 
 
 class _CoreConnection(asyncio.Protocol):
-    """One internal connection, and its request under way. idle_in: the list in which an idle one waits for a request."""
+    """One internal connection, and its request under way. idle_in: the list of idle connections that it is in, or None."""
 
     def __init__(self, relay: HttpRelay) -> None:
         self.idle_in: list[_CoreConnection] | None = None
@@ -88,8 +88,8 @@ class _CoreConnection(asyncio.Protocol):
         self._send_body()
 
     def _send_body(self) -> None:
-        """Send as many bytes as the core takes now. From then on the core counts them in the memory for requests, and no longer
-        this worker."""
+        """Send as many bytes as the core takes now. The core then counts them as request memory, and this worker no longer
+        does."""
         unsent, exchange = self._unsent, self._exchange
         while unsent and self._transport is not None and not self._core_is_slow:
             piece, rest = unsent[0][:_PIECE], unsent[0][_PIECE:]
@@ -163,7 +163,7 @@ class _CoreConnection(asyncio.Protocol):
         exchange.on_abandoned = None
         if not self._started:
             exchange.fail(unavailable("the server did not take this request: try again"))
-        elif exchange.head.http_1_0:  # the connection's end is the end of an answer without a length
+        elif exchange.head.http_1_0:  # an answer without a length ends with the connection
             exchange.pipeline.closing = True
             exchange.end()
         elif exchange.pipeline.transport is not None:

@@ -1,4 +1,4 @@
-"""The worker's HTTP routes: the core's routes, with one handler that decodes infer requests and one that passes others on."""
+"""The worker's HTTP routes: the core's routes, with a handler that decodes infer requests and one that forwards all others."""
 
 import asyncio
 from functools import partial
@@ -16,7 +16,7 @@ def worker_routes(relay: HttpRelay) -> list[Route[InferenceServer]]:
     """Return the routes for a listener whose server is the CoreClient."""
 
     def infer(core: InferenceServer, exchange: Exchange) -> HandlerResult:
-        """Infer over the link. A request without a JSON header is passed on: only the core knows the shape of its input."""
+        """Infer over the link. Forward a request without a JSON header, because only the core knows the shape of its input."""
         if exchange.head.header_length == 0:
             return relay.answer(exchange)
         try:

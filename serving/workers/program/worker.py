@@ -1,4 +1,4 @@
-"""The program of a worker, which ends with the core: when the link is closed, or the kernel signals the core's death."""
+"""The process of a worker. It ends when the link to the core is closed, or the kernel signals that the core has ended."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 def main() -> None:
     setup_descriptor, parent = map(int, sys.argv[1:3])
     die_with(parent)
-    # Workers ignore these signals: the core ends its workers when they have finished their work.
+    # Ignored, because the core ends its workers when they have finished their work.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with os.fdopen(setup_descriptor, "rb") as file:
@@ -64,7 +64,7 @@ class _Worker:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Serve until the core closes the link, or has gone."""
+        """Serve until the core closes the link or has ended."""
         setup = self._setup
         loop = asyncio.get_running_loop()
         memory = SharedRequestMemory(setup.options.request_memory_limit, self._page, setup.number)
@@ -99,7 +99,7 @@ class _Worker:
             return
         command, value = marshal.loads(data)
         if command == "connection":
-            if descriptors:  # the kernel passes none if this process can have no more
+            if descriptors:  # the kernel passes no descriptor if this process has too many
                 self._start(self._adopt(value, socket.socket(fileno=descriptors[0])))
         elif command == "drain":
             self._start(self._drain(value))
@@ -114,7 +114,7 @@ class _Worker:
         task.add_done_callback(self._tasks.discard)
 
     async def _adopt(self, protocol: str, connected: socket.socket) -> None:
-        """Serve a connection that the core has accepted in place of another worker."""
+        """Serve a connection that the core accepted for another worker."""
         frontend = self._http if protocol == "http" else self._grpc
         connected.setblocking(False)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -131,7 +131,7 @@ class _Worker:
         self._tell("drained", protocol)
 
     def _tell(self, what: str, value: str) -> None:
-        with contextlib.suppress(OSError):  # the core has gone, and the link is closed, too
+        with contextlib.suppress(OSError):  # the core has ended, and the link is closed, too
             self._control.send(marshal.dumps((what, value)))
 
     def _beat(self, core: CoreClient) -> None:
