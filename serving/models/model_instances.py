@@ -138,9 +138,7 @@ class ModelInstances:
         started = [self._make(backend, place) for place in missing]
         try:
             await all_of(start(one) for one in started)
-        except (
-            Exception
-        ):  # not CancelledError, because waiting for an instance that is being made would delay a shutdown
+        except Exception:  # not CancelledError, so that a shutdown does not wait for an instance that is being made
             await asyncio.gather(*(self._stop(instance) for instance in started))
             raise
         for instance in started:

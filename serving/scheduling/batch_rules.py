@@ -62,10 +62,7 @@ class FormingBatch:
                 break
             if preferred:
                 if chosen and not self._preferred_count and rows + size > preferred[-1]:
-                    self._preferred_count, self._preferred_rows = (
-                        len(chosen),
-                        rows,
-                    )  # no larger preferred size can be filled
+                    self._preferred_count, self._preferred_rows = len(chosen), rows  # no larger size can be filled
                 if rows + size in preferred:
                     self._preferred_count, self._preferred_rows = len(chosen) + 1, rows + size
             chosen.append(request)

@@ -1,7 +1,7 @@
 """`python -m serving.torchserve`: TorchServe's own command line, for a server that listens only on TorchServe's ports.
 
---start translates the flags and runs `python -m serving`: in the background, where --stop ends it, or with --foreground
-instead of this process. Source: docs/server.md of TorchServe 0.12.
+--start translates the flags and runs `python -m serving` in the background, where --stop ends it. With --foreground, the server
+replaces this process. Source: docs/server.md of TorchServe 0.12.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 from repository.torchserve.properties import InvalidProperties, read
 from repository.torchserve.snapshot_files import last_snapshot
 
-TORCHSERVE = "0.12.0"  # the version with this command line, these APIs and archives
+TORCHSERVE = "0.12.0"  # the version of TorchServe with this command line, these APIs and these archives
 START_S = 60.0  # how long a server in the background may take until it listens
 STOP_S = 60.0
 LOG_BYTES = 100 << 20  # the size of ts_log.log at which a new file begins
@@ -77,7 +77,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 # -- flags of the server --------------------------------------------------------------------------------------------
 def server_flags(options: argparse.Namespace, environment: Mapping[str, str]) -> list[str]:
-    """Return the flags of `python -m serving`; raise InvalidProperties for flags with which TorchServe would not start."""
+    """Return the flags of `python -m serving`. Raises InvalidProperties for flags with which TorchServe would not start."""
     config = config_file(options, environment)
     for flag, path in (("--log-config", options.log_config), ("--cpp-log-config", options.cpp_log_config)):
         if path is not None and not path.is_file():
@@ -108,7 +108,7 @@ def server_flags(options: argparse.Namespace, environment: Mapping[str, str]) ->
 
 
 def config_file(options: argparse.Namespace, environment: Mapping[str, str]) -> Path | None:
-    """Return the file of properties: the named file, else the last snapshot, else config.properties in the working folder."""
+    """Return the file of properties: the named file, or the last snapshot, or config.properties in the working folder."""
     named = Path(environment["TS_CONFIG_FILE"]) if "TS_CONFIG_FILE" in environment else options.ts_config
     if named is not None:
         if not named.is_file():
@@ -170,7 +170,7 @@ def start_in_background(flags: list[str]) -> int:
 
 
 def log_flags() -> list[str]:
-    """Return the flags with which the log is also written into a file, as by TorchServe's configuration of Log4j."""
+    """Return the flags that also write the log into a file, as TorchServe's configuration of Log4j does."""
     log = log_location(os.environ) / "ts_log.log"
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -188,7 +188,7 @@ def command(flags: list[str]) -> list[str]:
 
 
 def variables() -> dict[str, str]:
-    """Return the environment for the server, in which it finds this package whatever its working folder is."""
+    """Return the environment for the server, in which Python finds this package from any working folder."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
@@ -199,7 +199,7 @@ def pid_file() -> Path:
 
 
 def remember(pid: int) -> None:
-    """Write the process id of the server into a file for --stop; if that fails, print the reason."""
+    """Write the process id of the server into a file for --stop. If that fails, print the reason."""
     try:
         temporary = pid_file().with_suffix(f".{os.getpid()}")
         temporary.unlink(missing_ok=True)
@@ -262,8 +262,8 @@ def stop(running: int | None) -> int:
 
 
 def _started(pid: int) -> str:
-    """Return when a process started, in the kernel's ticks, or "" after its end. The start distinguishes a process from
-    a later one with the same number."""
+    """Return when a process started, in the kernel's ticks, or "" after its end. The start distinguishes it from a later
+    process with the same number."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -103,14 +103,14 @@ class _Api(NamedTuple):
 
 
 _Made = tuple[str, tuple[Frontend, str, int]]
-"""The name of a listener; then the listener, the host (or the path of its socket) and the port where it is to listen."""
+"""(name of a listener, (the listener, its host or the path of its socket, its port))"""
 
 
 class TorchServeListeners:
     """Makes the listeners of one server, which share its counters and its Targets. The listeners are not started."""
 
     def __init__(self, source: TorchServeSource, options: Options) -> None:
-        """Raise INVALID_ARG if metrics.yaml cannot be read."""
+        """Raises INVALID_ARG if metrics.yaml cannot be read."""
         self._source = source
         self._options = options
         torchserve = source.options
@@ -210,7 +210,7 @@ def listeners(source: TorchServeSource, options: Options) -> dict[str, Listening
 
 
 def _by_address(apis: Sequence[_Api]) -> list[list[_Api]]:
-    """Return the APIs grouped by listener; each API with port 0 has its own."""
+    """Return the APIs grouped by listener. Each API with port 0 has a separate listener."""
     together: dict[object, list[_Api]] = {}
     for api in apis:
         shared = api.address.socket is not None or api.address.port != 0
@@ -221,7 +221,7 @@ def _by_address(apis: Sequence[_Api]) -> list[list[_Api]]:
 def _grpc_options(
     options: Options, torchserve: TorchServeOptions, address: str, port: int, age_ms: int, grace_ms: int
 ) -> Options:
-    """Return the server's options, changed to the options of one of TorchServe's gRPC services."""
+    """Return the server's options with the settings of one of TorchServe's gRPC services."""
     return dataclasses.replace(
         options,
         grpc_address=address,

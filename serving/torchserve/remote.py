@@ -1,8 +1,8 @@
-"""The protocol of TorchServe's /predictions/<model>[/<version>]: one request for each row, like those of TorchServe's clients.
+"""The protocol of TorchServe's /predictions/<model>[/<version>]: one request for each row, as TorchServe's clients send it.
 
 For a model with one BYTES input and one BYTES output (as this server has for TorchServe's archives), bodies are sent and
 received unchanged. For a model with other tensors, rows are sent as JSON: nested lists, or for several inputs an object of
-nested lists. Answers are read in the same way. For a handler with other JSON, the policy has templates.
+nested lists. Answers are read in the same way. For a handler with another form of JSON, the policy has templates.
 Source: docs/inference_api.md of TorchServe 0.12, and its server.
 """
 
@@ -111,7 +111,7 @@ def _parameters(answers: Sequence[HttpAnswer]) -> Parameters:
 
 
 def _parts_of(request: InFlightRequest) -> list[_Part]:
-    """Return the parts as a client of TorchServe has described them; [] for other clients."""
+    """Return the parts as a client of TorchServe has described them, or [] for other clients."""
     try:
         found = orjson.loads(str(request.asked.parameters.get("torchserve_parts", "[]")))
         return [(str(name), _printable(kind), _printable(filename)) for name, kind, filename in found]
@@ -120,12 +120,12 @@ def _parts_of(request: InFlightRequest) -> list[_Part]:
 
 
 def _printable(text: object) -> str | None:
-    """Return a text from a client if a header may contain it; else None."""
+    """Return a text from a client if a header may contain it, or else None."""
     return text if isinstance(text, str) and text.isascii() and text.isprintable() else None
 
 
 def _body(values: list[bytes], parts: Sequence[_Part]) -> tuple[str, list[Chunk]]:
-    """Return the content type and the body of one request: a single element unchanged, several elements as a form."""
+    """Return the content type and the body of one request. A single element is sent unchanged, several as a form."""
     if len(values) == 1:
         kind = parts[0][1] if len(parts) == 1 else None
         return kind or _guessed(values[0]), [values[0]]
@@ -144,7 +144,7 @@ def _body(values: list[bytes], parts: Sequence[_Part]) -> tuple[str, list[Chunk]
 
 
 def _guessed(value: bytes) -> str:
-    """Return a content type for an element that has none: that of JSON for an object or a list, else that of bytes."""
+    """Return a content type for an element without one: JSON for an object or a list, or else application/octet-stream."""
     if value[:1] in (b"{", b"["):
         try:
             orjson.loads(value)

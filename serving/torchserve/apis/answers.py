@@ -45,7 +45,7 @@ PLAIN = HandlerAnswer()
 
 
 def body_of(response: InferenceResponse, limit: int) -> bytes:
-    """Return the bytes of the handler's answer; for a model with other outputs, JSON with the outputs by name. Raise
+    """Return the bytes of the handler's answer. For a model with other outputs, return JSON with the outputs by name. Raises
     TorchServeError for more than `limit` bytes."""
     output = response.outputs.get(OUTPUT)
     if output is not None and output.size == 1 and output.dtype.hasobject:
@@ -60,7 +60,7 @@ def body_of(response: InferenceResponse, limit: int) -> bytes:
 
 
 def answer_of(response: InferenceResponse | None) -> HandlerAnswer:
-    """Return the status and headers of the handler's first response; raise TorchServeError for a status that is not final."""
+    """Return the status and headers of the handler's first response. Raises TorchServeError for an interim status."""
     if response is None or not response.parameters:
         return PLAIN
     parameters = response.parameters
@@ -99,5 +99,5 @@ def _unreadable() -> TorchServeError:
 
 
 def _in_a_line(text: str) -> str:
-    """Return a text without characters that would end the line of a header."""
+    """Return a text without characters that would end a header's line."""
     return _NOT_IN_A_LINE.sub(" ", text)

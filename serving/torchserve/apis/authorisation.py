@@ -1,4 +1,4 @@
-"""Checks of calls to TorchServe's APIs: a client has to send the key of the API, from the server's key file."""
+"""Checks calls to TorchServe's APIs: a client must send the key of the API, from the server's key file."""
 
 from collections.abc import Mapping
 
@@ -30,7 +30,7 @@ class TokenAuthoriser(Authoriser):
 
 
 def authoriser(source: TorchServeSource, options: Options, kind: TokenType) -> Authoriser:
-    """Return the checks of an API. Without TorchServe's tokens, these are the checks that --auth-file asks for."""
+    """Return the checks of an API. Without TorchServe's tokens, these are the checks that --auth-file configures."""
     if source.tokens is not None:
         return TokenAuthoriser(source.tokens, kind)
     return Authoriser.from_options(options, "http")

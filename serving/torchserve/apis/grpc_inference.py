@@ -1,6 +1,6 @@
 """TorchServe's gRPC service for inference: Ping, Predictions, StreamPredictions, StreamPredictions2.
 
-The parts of a request are never decoded, and answers have no place for the status and headers of a handler. Sources:
+The parts of a request are never decoded, and answers cannot carry a handler's status and headers. Sources:
 docs/grpc_api.md of TorchServe 0.12, and its answers.
 """
 
@@ -87,7 +87,7 @@ class GrpcInferenceApi:
         self.new_id = headers.new_id
 
     def request(self, message: ReceivedPredictions, sequence: SequencePosition = NO_SEQUENCE) -> _Prepared:
-        """Return the request in a message; raise TorchServeError for a model that cannot answer."""
+        """Return the request in a message. Raises TorchServeError for a model that cannot answer."""
         if not message.model_name:
             raise bad_request("Parameter model_name is required.")
         target = self.targets.find(message.model_name, message.model_version)
@@ -111,7 +111,7 @@ class GrpcInferenceApi:
         return _Prepared(target, asked)
 
     def _by_name(self, model: str, target: Target, parts: Mapping[str, bytes]) -> InferenceRequest:
-        """Return the request to a model with other inputs; each part is the JSON value of the input with its name."""
+        """Return the request to a model with other inputs. Each part is the JSON value of the input with its name."""
         try:
             values = {name: orjson.loads(value) for name, value in parts.items()}
         except orjson.JSONDecodeError:
@@ -134,8 +134,8 @@ class GrpcInferenceApi:
 
 
 class PredictionCall(Call):
-    """One request and its answer: one message, which joins the pieces of a streaming handler, or, if the method `streams`, one
-    message for each piece."""
+    """One request and its answer. If the method `streams`, each piece of the answer is one message. Otherwise one message has
+    all pieces of a streaming handler."""
 
     __slots__ = ("api", "pieces", "queued_bytes", "received", "request", "stream_flow", "streams", "waiting")
 
@@ -161,7 +161,7 @@ class PredictionCall(Call):
 
     @property
     def flow(self) -> ResponseFlow | None:
-        """Return the flow that slows a streaming model down."""
+        """Return the flow that slows down a streaming model."""
         return self.stream_flow
 
     def message(self, body: "bytes | memoryview", start: int) -> None:
@@ -240,7 +240,7 @@ class PredictionCall(Call):
         self.fail(ended.status, ended.message)
 
     def abandon(self) -> None:
-        """Cancel the request, and break the reference cycle: the request refers to this call, and this call to the request."""
+        """Cancel the request, and break the cycle of references between the request and this call."""
         request, self.request = self.request, None
         if self.waiting is not None:
             self.waiting.cancel()
@@ -251,7 +251,7 @@ class PredictionCall(Call):
 
 
 class SequenceCall(Call):
-    """StreamPredictions2: many requests, answered in their order. An error is sent in the status of an answer."""
+    """StreamPredictions2: many requests, answered in order. An error is sent in the status of an answer."""
 
     __slots__ = ("api", "flow", "flushing", "in_order", "queued_bytes")
     client_streaming = True
@@ -306,7 +306,7 @@ class SequenceCall(Call):
             pending.refuse(error)
 
     def _sequence(self, message: ReceivedPredictions) -> SequencePosition:
-        """Return the sequence of a request; a request that starts a sequence without an id gets a new id."""
+        """Return the sequence of a request. A request that starts a sequence without an id gets a new id."""
         options = self.api.options
         parts = parts_of(message)
         start = _is_true(parts, options.header_key_sequence_start)
@@ -374,7 +374,7 @@ class SequenceCall(Call):
 
 
 class _Pending:
-    """A request of a stream, and its serialised answers that wait for their turn, each with its bytes in the flow."""
+    """A request of a stream, and its serialised answers, each with its bytes in the flow. Answers wait for their turn."""
 
     __slots__ = ("call", "done", "flow", "memory", "ready", "request", "sequence", "waiting")
 

@@ -1,6 +1,6 @@
 """TorchServe's ManagementAPIsService over gRPC.
 
-An answer is one text. An error is a message with the name of a Java class on its second line.
+An answer is one string. An error is a message with the name of a Java class on its second line.
 Source: docs/grpc_api.md of TorchServe 0.12, and its answers.
 """
 
@@ -58,7 +58,7 @@ class ManagementService:
         self._methods |= {f"/{method.name}": method for method in reflected}
 
     def find_method(self, path: str) -> Method:
-        """Return the method for a path; for an unknown path, a method that answers UNIMPLEMENTED."""
+        """Return the method for a path. For an unknown path, return a method that answers UNIMPLEMENTED."""
         standard = METHODS.get(path) if path.startswith("/grpc.health.") else None
         return self._methods.get(path) or standard or Method(path[:200], "", UnknownCall)
 

@@ -1,8 +1,8 @@
 """TorchServe's inference API: predictions and explanations, with any HTTP method and any body.
 
-A request becomes one InferenceRequest with the parts of its body as the elements of the input `data`; the handler's process
+A request becomes one InferenceRequest with the parts of its body as the elements of the input `data`. The handler's process
 decodes the parts and makes the answer. A model with other inputs takes them by their names, as JSON. Nothing waits for a
-model's answer: a Prediction is called back with it.
+model's answer: the answer is passed to a Prediction.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ class InferenceApi:
 
     def _with_model(self, exchange: Exchange, asked: _Asked, parts: Sequence[Part]) -> _Asked:
         """Return the request with the model that a part names, or with the only model. Also check that the client may call that
-        model: the listener did not know the model."""
+        model, because the listener could not."""
         model = self._named_by(parts)
         authoriser = exchange.pipeline.context.authoriser
         if not authoriser.open:

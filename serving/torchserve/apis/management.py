@@ -58,7 +58,7 @@ def asked_in_query(query: "Query") -> Registering:
 
 
 def asked_in_json(body: bytes) -> Registering:
-    """Read a registration in JSON; as in TorchServe, it is by default not synchronous and without workers."""
+    """Read a registration in JSON. As in TorchServe, it is by default not synchronous and without workers."""
     fields = json_object(body)
     return Registering(
         url=text_of(fields, "url"),
@@ -157,7 +157,7 @@ ROUTES = (
 
 # -- reading and answering ---------------------------------------------------------------------------------------------
 class Query:
-    """The parameters of a query. If a parameter is repeated, the first one counts; a malformed number counts as absent."""
+    """The parameters of a query. If a parameter is repeated, the first one counts. A malformed number counts as absent."""
 
     def __init__(self, query: str) -> None:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=100) if query.count("&") < 100 else []
@@ -187,7 +187,7 @@ def _model_and_version(exchange: Exchange) -> tuple[str, str | None]:
 
 
 def manageable(source: TorchServeSource) -> Registrations:
-    """Return the registrations; refuse the call if a model repository is served instead."""
+    """Return the registrations. Refuse the call if a model repository is served instead."""
     if source.registrations is None:
         raise TorchServeError(
             405,
@@ -198,7 +198,7 @@ def manageable(source: TorchServeSource) -> Registrations:
 
 
 def changeable(source: TorchServeSource) -> Registrations:
-    """Return the registrations; refuse the call unless models may be registered and unregistered."""
+    """Return the registrations. Refuse the call unless models may be registered and unregistered."""
     registrations = manageable(source)
     if not source.options.enable_model_api:
         raise not_allowed()

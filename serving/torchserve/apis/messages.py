@@ -1,6 +1,6 @@
 """The messages of TorchServe's two gRPC services, made in this module from the names and numbers of their fields.
 
-The messages have a descriptor pool of their own, because a process may also have TorchServe's copies of the same messages.
+The messages have a separate descriptor pool, because a process may also have TorchServe's copies of the same messages.
 Source: docs/grpc_api.md of TorchServe 0.12, and its inference.proto and management.proto.
 """
 
@@ -122,7 +122,7 @@ def _inference() -> FileDescriptorProto:
 
 
 def _received(inference: FileDescriptorProto) -> FileDescriptorProto:
-    """Return a PredictionsRequest whose map is a list of entries, as on the wire: a map would lose the order of entries."""
+    """Return a PredictionsRequest with a list of entries, as on the wire, in place of the map, which would lose their order."""
     file = FileDescriptorProto(name="received.proto", package=RECEIVED, syntax="proto3")
     request = file.message_type.add()
     request.CopyFrom(inference.message_type[0])

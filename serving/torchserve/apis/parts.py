@@ -1,6 +1,6 @@
 """Splits a request's body, and on the older routes its query, into the parts for a handler: named bytes with their types.
 
-The handler's process decodes a part (as an object, a text, bytes) by its type. python-multipart parses multipart bodies.
+The handler's process decodes a part by its type, as an object, a string or bytes. python-multipart parses multipart bodies.
 
 Source: RFC 7578 (multipart/form-data), RFC 2046, section 5.1; the WHATWG's URL standard (application/x-www-form-urlencoded).
 """
@@ -42,13 +42,13 @@ def media_type(header: str) -> str | None:
 
 
 def is_form(header: str) -> bool:
-    """Return whether a body of this Content-Type has several parts; multipart without a boundary is one part."""
+    """Return whether a body of this Content-Type has several parts. Multipart without a boundary is one part."""
     kind = (media_type(header) or "").lower()
     return kind == FORM or (kind == MULTIPART and bool(_boundary(header)))
 
 
 def form_parts(header: str, body: bytes) -> list[Part]:
-    """Return the parts of a form; raise TorchServeError (400) for a form that cannot be read."""
+    """Return the parts of a form. Raises TorchServeError (400) for a form that cannot be read."""
     if (media_type(header) or "").lower() == FORM:
         fields, _, last = body.rpartition(b"&")
         return urlencoded_parts(
@@ -79,7 +79,7 @@ def _boundary(header: str) -> bytes:
 
 
 class _MultipartReader:
-    """Collects the parts of one complete body in callbacks that the parser calls."""
+    """Collects the parts of one complete body in callbacks of the parser."""
 
     def __init__(self) -> None:
         self._parts: list[Part] = []

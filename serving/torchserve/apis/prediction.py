@@ -14,7 +14,7 @@ BODILESS = (204, 304)  # statuses whose answers have no body
 
 
 class PredictionContext:
-    """What the predictions of a listener share. max_size: the most bytes of an answer, or of one piece of a stream."""
+    """The objects that a listener's predictions share. max_size: the most bytes of an answer, or of one piece of a stream."""
 
     __slots__ = ("headers", "max_size", "metrics")
 
@@ -25,7 +25,7 @@ class PredictionContext:
 
 
 class Prediction:
-    """Answers the exchange when the response comes. `id`: the id of the request, which the handler also sees."""
+    """Answers the exchange with the model's response. `id`: the id of the request, which the handler also sees."""
 
     __slots__ = ("exchange", "id", "shared")
 
@@ -36,7 +36,7 @@ class Prediction:
 
     @property
     def flow(self) -> ResponseFlow | None:
-        """Return None: a model that answers once is not slowed down."""
+        """Return None, because a model that answers once is not slowed down."""
         return None
 
     def on_response(self, answer: Answer, final: bool) -> None:
@@ -64,7 +64,7 @@ class Prediction:
         exchange.send([start + body] if len(body) < JOIN_BELOW else [start, body])
 
     def _send_in_full(self, response: InferenceResponse, body: bytes) -> None:
-        """Send an answer with the headers that the fast path leaves out: those of the handler, and the header Connection."""
+        """Send an answer with the headers that the fast path leaves out: the handler's headers, and the header Connection."""
         exchange, answer = self.exchange, answer_of(response)
         self.shared.metrics.count_reply(answer.status)
         if answer.status >= 400:
@@ -85,7 +85,7 @@ class Prediction:
 
 
 class StreamedPrediction(Prediction):
-    """Answers with the responses as chunks; if there is only one response, answers as Prediction does."""
+    """Answers with the responses as chunks, or as Prediction does if there is only one response."""
 
     __slots__ = ("_flow", "_sent", "_started")
 
@@ -117,7 +117,7 @@ class StreamedPrediction(Prediction):
             self._break_off(error)
 
     def _send_piece(self, response: InferenceResponse) -> None:
-        """Send one piece; the first one sets status and headers."""
+        """Send one piece. The first piece sets status and headers."""
         piece = body_of(response, self.shared.max_size)
         if not self._started:
             self._start(response)

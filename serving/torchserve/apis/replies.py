@@ -1,6 +1,6 @@
 """Replies to TorchServe's clients: indented JSON, TorchServe's headers, and errors as {"code", "type", "message"}.
 
-The type is the name of a Java class of TorchServe, by which clients tell errors apart.
+The type is the name of a Java class of TorchServe, by which clients distinguish errors.
 """
 
 import itertools
@@ -35,7 +35,7 @@ class Described(NamedTuple):
 
 
 def describe(error: Exception) -> Described:
-    """Return an exception in the form that a client sees; the details of an unforeseen exception are left out."""
+    """Return an exception in the form that a client sees, without the details of an unforeseen exception."""
     if isinstance(error, TorchServeError):
         return Described(error.status, error.type, error.message)
     if isinstance(error, HandlerFailed):

@@ -1,4 +1,4 @@
-"""Finds the version that a prediction means and how it takes requests; remembers both until its configuration changes."""
+"""Finds the version that a prediction means, and how it takes requests. Remembers both until its configuration changes."""
 
 from collections.abc import Sequence
 
@@ -64,7 +64,7 @@ class Targets:
         self._known: dict[tuple[str, str], Target] = {}
 
     def find(self, model: str, version: str, predicts: bool = True) -> Target:
-        """Return the target of a request; raise TorchServeError for a model or version that is unknown or has no worker.
+        """Return the target of a request. Raises TorchServeError for a model or version that is unknown or has no worker.
 
         predicts: whether a refusal for lack of workers counts as a prediction."""
         known = self._known.get((model, version))
@@ -84,7 +84,7 @@ class Targets:
         return found
 
     def _number(self, model: str, version: str) -> str:
-        """Return the number of the version for the server; "" for the default one."""
+        """Return the number of the version for the server, or "" for the default version."""
         if self._registrations is None:
             return resolve(self._server, model, version) if version else ""
         # Checked first: if the default version has no workers, another version must not answer for it.
@@ -103,7 +103,7 @@ class Targets:
         return error if version and self._server.knows_model(model) else model_not_found(model)
 
     def _unregistered(self, registrations: Registrations, model: str, version: str) -> ServingError:
-        """Return why a registered model does not answer; if there is no other reason, its workers have just ended."""
+        """Return why a registered model does not answer. Without another reason, its workers have just ended."""
         try:
             registrations.serving(model, version or None)
         except ServingError as error:
@@ -116,7 +116,7 @@ class Targets:
         return sorted({row.name for row in self._server.known_models(ready=True)})
 
     def healthy(self) -> bool:
-        """Return whether every model has its workers, as in TorchServe's /ping; starting workers count while retries last."""
+        """Return whether every model has its workers, as in TorchServe's /ping. Workers that are being retried still count."""
         if self._registrations is not None:
             return self._registrations.healthy()
         return not any(down_s > RETRIED_S for name in self.models() for down_s in self._server.downtimes_s(name))

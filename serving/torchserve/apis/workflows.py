@@ -53,7 +53,7 @@ async def unregister_workflow(source: TorchServeSource, exchange: Exchange) -> R
 
 # -- predicting --------------------------------------------------------------------------------------------------------
 async def predict(source: TorchServeSource, exchange: Exchange) -> Reply:
-    """Answer with the answer of the workflow's leaf; for several leaves, with an object of their answers by name."""
+    """Answer with the answer of the workflow's leaf, or, for several leaves, with an object of their answers by name."""
     name = exchange.route.params["model"]  # the check of rights needs this name
     workflow = source.known_workflows.find(name)
     kind = exchange.head.headers.get("content-type", "")
@@ -70,7 +70,7 @@ async def predict(source: TorchServeSource, exchange: Exchange) -> Reply:
 
 
 def _decode_json(answer: bytes) -> object:
-    """Return the JSON in a leaf's answer; return other bytes as a text."""
+    """Return the JSON in a leaf's answer, or other bytes as a string."""
     try:
         return orjson.loads(answer)
     except orjson.JSONDecodeError:

@@ -1,6 +1,6 @@
-"""Reads a TorchServe archive for the report: its manifest and settings, and problems that would keep its handler from running.
+"""Reads a TorchServe archive for the report: its manifest, its settings, and problems that prevent its handler from running.
 
-No code of the archive runs: only the syntax trees of its sources are read.
+No code of the archive runs. Only the syntax trees of its sources are read.
 """
 
 import ast
@@ -30,10 +30,10 @@ _MAX_IMPORTS = 200
 
 
 class ArchiveReport:
-    """The review of an archive. errors keep it from being served; warnings and notes are for its reviewer."""
+    """The review of an archive. Errors prevent serving. Warnings and notes are for the archive's reviewer."""
 
     def __init__(self, path: Path) -> None:
-        """Read the archive; raise ServingError for a malformed archive."""
+        """Read the archive. Raises ServingError for a malformed archive."""
         try:
             self.manifest, self.settings, self.files, self.streams = model_archive.read_archive(path)
         except RepositoryError as error:
@@ -99,7 +99,7 @@ class ArchiveReport:
         self._missing(sorted(wanted - own - {"ts"})[:_MAX_IMPORTS], "the archive's code")
 
     def _parse(self, file: str) -> ast.Module | None:
-        """Return the syntax tree of a source. If the source has none, add an error for the handler, else a warning."""
+        """Return the syntax tree of a source. If it cannot be parsed, add an error for the handler, or else a warning."""
         try:
             return syntax_tree(model_archive.read_file(self._path, file))
         except SyntaxError as error:
@@ -110,8 +110,8 @@ class ArchiveReport:
         return None
 
     def _missing(self, modules: "tuple[str, ...] | list[str]", who: str) -> None:
-        """Warn of modules that this server's Python lacks. Missing modules are no error: the model may have an
-        environment of its own."""
+        """Warn of modules that this server's Python lacks. They are no error, because the model may have its own
+        environment."""
         missing = [one for one in modules if one not in sys.stdlib_module_names and not _is_installed(one)]
         if missing:
             self.warnings.append(

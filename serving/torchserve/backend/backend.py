@@ -1,6 +1,6 @@
 """The backend `torchserve`: an archive unpacked into a private folder, and a process with its handler for each instance.
 
-The code of the child process is in serving/torchserve/handlers; the package `ts`, which handlers import, is in
+The code of the child process is in serving/torchserve/handlers. The package `ts`, which handlers import, is in
 serving/torchserve/ts-path.
 """
 
@@ -45,7 +45,7 @@ class TorchserveBackend(Backend):
 
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
-        """Fill in the archive's batching, workers and time-outs. Unless declared, the input and the output are named `data`."""
+        """Fill in the archive's batching, workers and timeouts. Unless declared, the input and the output are named `data`."""
         settings.complete(config, archive_path(version_dir, config.default_model_filename))
 
     @classmethod
@@ -79,7 +79,7 @@ class TorchserveBackend(Backend):
             )
 
     def _installed(self) -> str:
-        """Install the archive's requirements if the configuration says so. Return the folder of the packages, "" for none."""
+        """Install the archive's requirements if the configuration says so. Return the folder of the packages, or ""."""
         assert self._private is not None
         wanted = self._parameters.boolean(words.INSTALL, False)
         if not wanted or not self._manifest.requirements_file:
@@ -129,7 +129,7 @@ class TorchserveBackend(Backend):
 
 
 def _is_data(tensors: "list[mc.ModelInput] | list[mc.ModelOutput]") -> bool:
-    """Return whether the only tensor is the one that completing the configuration adds."""
+    """Return whether the only tensor is `data`, which `complete_config` adds."""
     return len(tensors) == 1 and tensors[0].name == settings.DATA and tensors[0].data_type == mc.TYPE_STRING
 
 

@@ -1,6 +1,6 @@
 """Completes a configuration from an archive.
 
-Fields that are set in the configuration stay; the archive fills in the others. Source of the archive's settings: pytorch/serve,
+Fields that are set in the configuration stay. The archive fills in the others. Source of the archive's settings: pytorch/serve,
 docs/configuration.md and docs/management_api.md.
 """
 
@@ -40,7 +40,7 @@ def archive_path(version_dir: Path, filename: str) -> Path:
 
 
 def complete(config: ModelConfig, archive: Path) -> None:
-    """Complete a configuration from the archive; raise ServingError for a malformed archive."""
+    """Complete a configuration from the archive. Raises ServingError for a malformed archive."""
     try:
         manifest, settings, _, streams = model_archive.read_archive(archive)
     except RepositoryError as error:

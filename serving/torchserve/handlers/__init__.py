@@ -1,4 +1,4 @@
-"""Runs a TorchServe handler in its child process: the archive is already unpacked, requests become the list for `handle`.
+"""Runs a TorchServe handler in its child process, from an archive that is already unpacked.
 
-The package `ts` for handlers is in `ts-path/ts`. This room may import `ts`, and everything that `child_program` may import.
+The package `ts` for handlers is in `ts-path/ts`. This package may import `ts`, and everything that `child_program` may import.
 """

@@ -50,7 +50,7 @@ class AnswerEncoder:
     def encode(
         self, requests: Sequence[RequestMessage], answers: list[object], context: "Context", writer: TensorWriter
     ) -> list[ResponseBody]:
-        """Return the response to each request of a batch, whose rows have one answer each."""
+        """Return the response to each request of a batch. Each row of a request has one answer."""
         processors = context.request_processor
         found = []
         start = 0
@@ -71,7 +71,7 @@ class AnswerEncoder:
         return found
 
     def response(self, answers: list[object], processor: "RequestProcessor", writer: TensorWriter) -> ResponseBody:
-        """Return the response to one request, whose rows have one answer each."""
+        """Return the response to one request. Each row of the request has one answer."""
         if self._outputs is None:
             row = writer.add_strings(_DATA, [as_bytes(answer) for answer in answers])
             if not self._batched:
@@ -95,7 +95,7 @@ class AnswerEncoder:
 
 
 def _tensor(answer: object, name: str, kind: str, outputs: int) -> Array:
-    """Return an answer's tensor for an output; raise InvalidAnswer if it has no fitting tensor."""
+    """Return an answer's tensor for an output. Raises InvalidAnswer if it has no fitting tensor."""
     value: Any = answer
     if isinstance(answer, dict):
         if name not in answer:
@@ -118,7 +118,7 @@ def _tensor(answer: object, name: str, kind: str, outputs: int) -> Array:
 
 
 def _strings(value: Any) -> Array:
-    """Return texts and bytes, in lists or arrays, as a BYTES tensor; other values become JSON."""
+    """Return strings and bytes, in lists or arrays, as a BYTES tensor. Other values become JSON."""
     if isinstance(value, np.ndarray):
         flat, shape = list(value.reshape(-1)), value.shape
     elif isinstance(value, list | tuple):
@@ -132,7 +132,7 @@ def _strings(value: Any) -> Array:
 
 
 def as_bytes(answer: Any) -> bytes:
-    """Return a handler's answer as the body of a response; raise InvalidAnswer for an answer that cannot be sent."""
+    """Return a handler's answer as the body of a response. Raises InvalidAnswer for an answer that cannot be sent."""
     if isinstance(answer, str):
         return answer.encode("utf-8", "replace")
     if isinstance(answer, (bytes, bytearray)):  # a tuple: a union would be created at each call
@@ -151,7 +151,7 @@ def as_bytes(answer: Any) -> bytes:
 
 
 def _json(answer: Any) -> bytes:
-    """Return the text of `json.dumps(answer, indent=2)`. If orjson writes the same text, use orjson: it is far faster."""
+    """Return the text of `json.dumps(answer, indent=2)`. Use orjson, which is far faster, if it writes the same text."""
     if orjson is not None:
         try:
             text: bytes = orjson.dumps(answer, option=_AS_PYTHON)
@@ -164,8 +164,8 @@ def _json(answer: Any) -> bytes:
 
 
 def _is_as_python(text: bytes) -> bool:
-    """Return whether Python's JSON would have written the same. Python's JSON differs for characters beyond ASCII, DEL, NaN,
-    and very small and very large numbers. False also for text that only looks as if it had one of these."""
+    """Return whether Python's JSON would have written the same text. It differs for characters beyond ASCII, DEL, NaN, and very
+    small and very large numbers. Return False too for text that only seems to have one of these."""
     other = b"0.0000" in text or b"null" in text or b"\x7f" in text or _EXPONENT.search(text)
     return not other and text.isascii()
 

@@ -15,7 +15,7 @@ _CODES = {400: "INVALID_ARG", 404: "NOT_FOUND", 409: "ALREADY_EXISTS", 429: "UNA
 
 
 class HandlerProblem(Exception):
-    """A problem with a handler; the message is a sentence for the handler's author."""
+    """A problem with a handler. The message is a sentence for the handler's author."""
 
 
 class InvalidAnswer(HandlerProblem):
@@ -52,7 +52,7 @@ def code_of(status: int) -> str:
 
 
 def check_answers(answers: object, count: int) -> list[object]:
-    """Return a handler's result for `count` requests; raise InvalidAnswer unless it is a list with an answer for each."""
+    """Return a handler's result for `count` requests. Raises InvalidAnswer unless it is a list with an answer for each."""
     if not isinstance(answers, list):
         raise InvalidAnswer(
             f"it returned {type(answers).__name__} where a list with an answer for each request was expected",

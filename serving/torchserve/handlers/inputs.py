@@ -1,4 +1,4 @@
-"""Makes a handler's batch: a list of dicts, one for each request, with the headers and the id of each.
+"""Makes a handler's batch: a list of dicts, one for each request, and the headers and ids of the requests.
 
 Without declared inputs there is one input of bytes, `data`. TorchServe's frontends describe its elements in parameters:
 
@@ -57,7 +57,7 @@ class InputReader:
 
     def __init__(self, inputs: Sequence[str] | None, batched: bool, as_parts: bool = False) -> None:
         """inputs: the names of the inputs, or None for the one input of parts. batched: whether each row is a request.
-        as_parts: whether each input is of bytes and becomes a part with its name."""
+        as_parts: whether each input has bytes and becomes a part with its name."""
         self._inputs = inputs
         self._batched = batched
         self._as_parts = as_parts
@@ -135,7 +135,7 @@ def _read(parts: object, headers: object, explain: object, content_type: object)
 
 
 def _of_sequence(details: RequestDetails) -> Headers:
-    """Return the headers for a sequence of the V2 protocol; TorchServe's clients send these headers themselves."""
+    """Return the headers for a sequence of the V2 protocol. TorchServe's clients send these headers themselves."""
     flags = details["flags"]
     return {
         "ts_request_sequence_id": str(details["sequence"]),
@@ -181,13 +181,13 @@ def _values(memory: memoryview, start: int, end: int) -> list[bytearray]:
 
 
 def _named_parts(tensors: Sequence[TensorRow], memory: memoryview) -> list[Entry]:
-    """Return an entry for each row of tensors that have one element in each row: the parts by the names of the tensors."""
+    """Return an entry for each row: the parts by the names of the tensors, which have one element in each row."""
     columns = {name: _values(memory, offset, offset + length) for name, _, _, offset, length in tensors}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _rows_of(tensors: Sequence[TensorRow], rows: int | None, memory: memoryview) -> list[Entry]:
-    """Return an entry for each row of the tensors; if these have no batch dimension, one entry with all tensors."""
+    """Return an entry for each row of the tensors, or one entry with all tensors if they have no batch dimension."""
     arrays = {name: _array(kind, shape, memory, offset, length) for name, kind, shape, offset, length in tensors}
     if rows is None:
         return [dict(arrays)]
@@ -203,7 +203,7 @@ def _array(kind: str, shape: Sequence[int], memory: memoryview, offset: int, len
 
 
 def _parse(parse: Callable[[str], T], text: object) -> T | None:
-    """Return the parsed text, or None for a malformed text, or for a value that is not a text."""
+    """Return the parsed text, or None for a malformed text or another value."""
     try:
         return parse(text) if isinstance(text, str) else None
     except (ValueError, TypeError, AttributeError, RecursionError):
@@ -215,7 +215,7 @@ def _names_and_decoders(text: str) -> list[Part]:
 
 
 def _types_of_parts(text: str) -> Headers:
-    """Return the content types of parts, under the names of the parts: handlers find them there among the headers."""
+    """Return the content types of parts by the names of the parts, as handlers find them among the headers."""
     return {str(name): {"content-type": kind or ""} for name, kind, *_ in json.loads(text)}
 
 

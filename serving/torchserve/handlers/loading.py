@@ -86,13 +86,13 @@ def _service(module: ModuleType, name: str, context: "Context") -> Handle:
 
 
 def _service_class(module: ModuleType, name: str) -> type[Any]:
-    """Return the class of that name; without a name the module's only class, or its only class with `handle` that has no
-    subclass with `handle`."""
+    """Return the class of that name. Without a name, return the module's only class, or its only class with `handle` that has
+    no subclass with `handle`."""
     if name:
         return getattr(module, name)  # type: ignore[no-any-return]
     own = [one for _, one in inspect.getmembers(module, inspect.isclass) if one.__module__ == module.__name__]
     if len(own) == 1:
-        return own[0]  # its instance may have a `handle` of its own
+        return own[0]  # the class may have no `handle`, but its instance may
     handling = [one for one in own if callable(getattr(one, "handle", None))]
     found = [one for one in handling if not any(other is not one and issubclass(other, one) for other in handling)]
     if len(found) == 1:

@@ -1,4 +1,4 @@
-"""Sends log records of a handler to the model's log, at their own level from INFO on, as TorchServe's workers do."""
+"""Sends log records of a handler from level INFO to the model's log, at their own level, as TorchServe's workers do."""
 
 import logging
 import sys

@@ -5,10 +5,10 @@ from serving.backends.channel.messages import Initialize
 
 
 class InitializeTorchserve(Initialize):
-    """`folder` is the folder of the unpacked archive; it contains `model_file` and `settings_file`, "" for none.
+    """`folder` is the folder of the unpacked archive. It contains `model_file` and `settings_file`, which may be "" for none.
 
-    inputs, outputs: the declared tensors, or None for the only one, `data`, that completing the configuration adds. as_parts:
-    whether each declared input is of bytes and becomes a part with its name.
+    inputs, outputs: the declared tensors, or None for the default tensor, `data`. as_parts: whether each declared input has
+    bytes and becomes a part with its name.
     """
 
     packages: str  # the folder of the packages in the model's requirements.txt; "" for none

@@ -1,6 +1,7 @@
-"""Sends the metrics of a handler to the server, once a second, so that a batch causes no message of its own.
+"""Sends the metrics of a handler to the server, once a second, so that a batch causes no separate message.
 
-The metrics in metrics.yaml are sent; with auto-detection, all others too. The labels are the metric's dimensions, and Hostname.
+The metrics in metrics.yaml are sent. With auto-detection, all others are sent too. The labels are the metric's dimensions, and
+Hostname.
 Source: pytorch/serve, docs/metrics.md.
 """
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 1.0
-MAX_OBSERVED = 1000  # values of one histogram that may wait for the next message
-MAX_SERIES = 1000  # series of one process: labels with a new value for each request would add series forever
+MAX_OBSERVED = 1000  # the most values of one histogram that wait for the next message
+MAX_SERIES = 1000  # the most series of one process; labels with a new value for each request would never end
 # The defaults of Prometheus' client for Java, which TorchServe uses.
 _BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0]
 
@@ -52,7 +53,7 @@ class MetricExporter:
         threading.Thread(target=self._run, name="metrics", daemon=True).start()
 
     def gauge(self, name: str, unit: str, labels: Mapping[str, str]) -> Callable[[float], None] | None:
-        """Return a function that sets a gauge besides the handler's own metrics, or None if that gauge is not to be sent."""
+        """Return a function that sets a gauge in addition to the handler's metrics, or None if that gauge is not sent."""
         if self._wanted is not None and ("gauge", name) not in self._wanted:
             return None
         series = "gauge", name, tuple(labels), tuple(labels.values())
@@ -123,7 +124,7 @@ class MetricExporter:
         self._full = True
 
     def _make_series(self, series: _Series) -> int:
-        """Make a series, and its family if that is new. Return the number of the series; 0 if the server refuses it."""
+        """Make a series, and its family if that is new. Return the number of the series, or 0 if the server refuses it."""
         kind, name, names, values = series
         number = len(self._numbers) + 1
         try:

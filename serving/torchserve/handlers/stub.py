@@ -91,7 +91,7 @@ class TorchserveStub(Stub):
         return self._answers.encode(requests, check_answers(answers, len(data)), context, writer)
 
     def _call(self, data: list[Entry]) -> object:
-        """Call the handler; if metrics are kept, measure the call."""
+        """Call the handler. If metrics are kept, measure the call."""
         if self._measured is None:
             return self._finished(data)
         began = time.perf_counter()
@@ -149,7 +149,7 @@ class TorchserveStub(Stub):
 
     @staticmethod
     def start_failure(error: BaseException, folder: str) -> Failed:
-        """Return why the handler could not start; for a lack of memory, with TorchServe's status and reason."""
+        """Return why the handler could not start, with TorchServe's status and reason if memory is lacking."""
         answer = failed(error, folder)
         if status_and_reason(error) == OUT_OF_RESOURCES:
             answer["status"], answer["reason"] = OUT_OF_RESOURCES
@@ -169,13 +169,13 @@ class TorchserveStub(Stub):
         return answer
 
     def _on_message(self, message: IsReady | Taken) -> None:
-        """Take a message that the server sends unasked. Runs on the link's thread."""
+        """Take a message from the server that is no answer. Runs on the link's thread."""
         if message["op"] == "taken" and (window := self._windows.get(message["key"])) is not None:
             window.taken(message["size"])
 
 
 def _requests_of(ids: Mapping[int, str], everyone: Mapping[int, str], spans: Sequence[slice]) -> list[int]:
-    """Return the places of the requests with these ids in a batch. everyone: the ids of all entries of the batch."""
+    """Return the indexes of the requests with these ids in a batch. everyone: the ids of all entries of the batch."""
     known = {everyone[span.start]: index for index, span in enumerate(spans)}
     unknown = set(ids.values()) - set(known)
     if unknown:
@@ -192,7 +192,7 @@ def _enter(folder: str, packages: str) -> None:
 
 
 def _measured(settings: InitializeTorchserve, context: "Context", link: ServerLink) -> Callable[[float], None] | None:
-    """Begin to send the handler's metrics. Return a function that records the time of a batch, or None if it is not kept."""
+    """Begin to send the handler's metrics. Return a function that records the time of a batch, or None without metrics."""
     if not settings["metrics"]:
         return None
     named = {(kind.value, name) for kind, metrics in context.metrics.cache.items() for name in metrics}
@@ -221,7 +221,7 @@ def _context(settings: InitializeTorchserve) -> "Context":
 
 
 def _model_settings(settings: InitializeTorchserve) -> Mapping[str, Any]:
-    """Return model-config.yaml as PyYAML reads it, with keys that may be numbers; without PyYAML, return it as from JSON."""
+    """Return model-config.yaml as PyYAML reads it, with keys that may be numbers, or as JSON without PyYAML."""
     if not settings["settings_file"]:
         return {}
     try:

@@ -17,7 +17,7 @@ from serving.server.inference_server import InferenceServer
 async def customized_metadata(
     server: InferenceServer, name: str, number: str, headers: Iterable[tuple[str, str]]
 ) -> dict[str, Any]:
-    """Return the JSON object in the handler's answer, {} for any other answer; raise ServingError if the handler fails.
+    """Return the JSON object in the handler's answer, or {} for any other answer. Raises ServingError if the handler fails.
 
     number: the number of the version. headers: the headers of the client's request.
     """

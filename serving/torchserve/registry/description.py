@@ -41,7 +41,7 @@ class Descriptions:
 
     # -- the list --------------------------------------------------------------------------------------------------
     def page(self, limit: int, first: int) -> Description:
-        """Return a page of the list of models, sorted by name; each model has the url of its default version."""
+        """Return a page of the list of models, sorted by name. Each model has the url of its default version."""
         token, rows = page_of(sorted(self._names_and_urls()), limit, first)
         return {**token, "models": [{"modelName": name, "modelUrl": url} for name, url in rows]}
 
@@ -53,7 +53,7 @@ class Descriptions:
 
     # -- one model -------------------------------------------------------------------------------------------------
     def describe(self, name: str, version: str | None) -> list[Description]:
-        """Return the description of one version (None: the default one) or "all"; raise TorchServeError for an unknown one."""
+        """Return the description of a version (None: the default one), or of "all". Raises TorchServeError if it is unknown."""
         if self._registrations is not None:
             if version == "all":
                 if name not in self._registrations.models:
@@ -205,7 +205,7 @@ class Descriptions:
         }
 
     def _coming_worker(self, later: int) -> Description:
-        """Return the row of a worker that has no process yet: clients poll the first row until it is READY."""
+        """Return the row of a worker that has no process yet. Clients poll the first row until it is READY."""
         return {
             "id": str(FIRST_WORKER + len(self._workers) + later),
             "startTime": _time(datetime.datetime.now(datetime.UTC)),

@@ -1,5 +1,4 @@
-"""Runs and describes workflows: workflows that are registered over the management API, or ensembles in a repository that have
-a workflow specification.
+"""Runs and describes workflows: registered ones, or ensembles in a repository that have a workflow specification.
 
 Runs on the event loop's thread.
 """
@@ -41,7 +40,7 @@ class KnownWorkflows(ABC):
 
     @abstractmethod
     def find(self, name: str) -> KnownWorkflow:
-        """Return the workflow of that name; raise TorchServeError if there is none."""
+        """Return the workflow of that name. Raises TorchServeError if there is none."""
 
     @abstractmethod
     def registered(self) -> dict[str, str]:
@@ -72,7 +71,7 @@ class KnownWorkflows(ABC):
     async def run(
         self, spec: WorkflowSpec, values: Sequence[bytes], parameters: Mapping[str, ParameterValue]
     ) -> dict[str, bytes]:
-        """Return the answer of each leaf to one request; raise TorchServeError if a node fails after all its retries.
+        """Return the answer of each leaf to one request. Raises TorchServeError if a node fails after all its retries.
 
         values, parameters: the parts of the request and their description, as for a prediction.
         """

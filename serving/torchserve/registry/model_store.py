@@ -8,7 +8,7 @@
 Addresses are compared in their normal form (repository/core/addresses.py). The address of a file is compared twice: as given,
 and with its links followed. A link in the store that leads out of it does not count as an archive.
 
-A copy is checked before it gets its name, so that only complete archives get into the store; files that are already in the
+A copy is checked before it gets its name, so that only complete archives get into the store. Files that are already in the
 store are never replaced. Source: TorchServe 0.12, docs/configuration.md (allowed_urls), and its answers.
 
 Several servers may share a store. A server holds a shared lock (flock) on each file that it has registered, which the kernel
@@ -90,7 +90,7 @@ class ModelStore:
                 _remove_unless_locked(leftover)
 
     def find(self, url: str, check: Check) -> StoredArchive:
-        """Return the archive for a url, fetched if necessary, and hold it; raise TorchServeError if there is none.
+        """Return the archive for a url, fetched if necessary, and hold it. Raises TorchServeError if there is none.
 
         check: raises RepositoryError for a file that is no archive.
         """
@@ -119,7 +119,7 @@ class ModelStore:
         return archives_in(self.folder)
 
     def release(self, archive: StoredArchive) -> None:
-        """Release an archive; a fetched one is removed, unless it is still held."""
+        """Release an archive. A fetched archive is removed, unless it is still held."""
         with self._holding:
             self._held[archive.path] -= 1
             held = self._held[archive.path] > 0
@@ -173,7 +173,7 @@ class ModelStore:
         lock: int | None = None
         try:
             with open(descriptor, "wb") as file:
-                # Lock the file before its first byte: otherwise a server that starts meanwhile would remove it.
+                # Lock the file before its first byte, because a server that starts meanwhile would remove it otherwise.
                 lock = os.dup(descriptor) if _lock(descriptor, fcntl.LOCK_SH) else None
                 self._copy(url, file)
                 file.flush()
@@ -194,7 +194,7 @@ class ModelStore:
 
     def _share(self, place: Path, url: str) -> StoredArchive | None:
         """Return a file that another server has fetched from this address and still holds. If the file was left by a killed
-        server, remove it and return None. Raise TorchServeError for any other file of that name."""
+        server, remove it and return None. Raises TorchServeError for any other file of that name."""
         taken = server_error(f"Model file already exists {place.name}")
         try:
             known = self._address_of(place.name).read_text()
@@ -233,7 +233,7 @@ class ModelStore:
         return held
 
     def _give_name(self, arrived: Path, place: Path, url: str, check: Check, lock: int | None) -> StoredArchive:
-        """Give a fetched file its name, if it is an archive; raise FileExistsError if the name is taken."""
+        """Give a fetched file its name, if it is an archive. Raises FileExistsError if the name is taken."""
         try:
             check(arrived)
         except RepositoryError as error:
@@ -282,7 +282,7 @@ class ModelStore:
             raise _failed(url) from None
 
     def _copy_bounded(self, source: Any, file: IO[bytes], size: int | None) -> None:
-        """size: how many bytes are announced, or None if that is unknown."""
+        """size: the announced number of bytes, or None if it is unknown."""
         storage.ensure_space(self.folder, size or 0)
         deadline = time.monotonic() + MAX_S
         copied = 0
@@ -297,7 +297,8 @@ class ModelStore:
             raise OSError("it ended before all of it had come")
 
     def _local(self, url: str) -> Path:
-        """Return the file of an address, links followed. Raise OSError if it is missing, TorchServeError if it is forbidden."""
+        """Return the file of an address, links followed. Raises OSError if it is missing, TorchServeError if it is
+        forbidden."""
         path = local_path(url).resolve()
         if not self._allows_file(path):
             raise _not_found(f"Given URL {url} is a link that leads out of any allowed URL(s)")
@@ -327,7 +328,7 @@ class ModelStore:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows a redirection only to an HTTP or HTTPS address that is itself allowed."""
+    """Follows a redirection only to an HTTP or HTTPS address that is also allowed."""
 
     max_redirections = MAX_REDIRECTS
     max_repeats = 2
@@ -349,7 +350,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _remove_unless_locked(leftover: Path) -> None:
-    """Remove a file that a killed server was fetching; raise BlockingIOError if a server is still fetching it."""
+    """Remove a file that a killed server was fetching. Raises BlockingIOError if a server is still fetching it."""
     with leftover.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         leftover.unlink()
@@ -381,8 +382,8 @@ def _lock(descriptor: int, kind: int) -> bool:
 
 
 def _locked_alone(descriptor: int) -> bool:
-    """Return whether no other process has a file locked. The shared lock is lost in any case, so that the last of two
-    processes that release the file at the same time gets True."""
+    """Return whether no other process has a file locked. The shared lock is lost in any case. So, if two processes release
+    the file at the same time, the last one gets True."""
     return _lock(descriptor, fcntl.LOCK_EX)
 
 
@@ -395,7 +396,7 @@ def _is_at(descriptor: int, place: Path) -> bool:
 
 
 def _move(arrived: Path, place: Path) -> None:
-    """Give a complete file its name; raise FileExistsError if the name is taken."""
+    """Give a complete file its name. Raises FileExistsError if the name is taken."""
     try:
         os.link(arrived, place)
     except OSError as error:
@@ -428,7 +429,7 @@ def _failed(url: str) -> TorchServeError:
 def copied(source: Path, destination: Path) -> None:
     """Copy an archive into a version's folder, so that the version keeps its content when the store's file is replaced.
 
-    If the file system can, both files share their blocks; the files of a folder on the same disk are hard-linked. Raise
+    If the file system can, both files share their blocks. The files of a folder on the same disk are hard-linked. Raises
     RepositoryError for a folder with symbolic links, or if the disk is full.
     """
     if source.is_dir():

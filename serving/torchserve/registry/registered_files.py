@@ -1,6 +1,6 @@
 """The model repository of registered models: a folder for each model, with a numbered folder for each of its versions.
 
-<model>/config.pbtxt           the versions with workers, and the default one
+<model>/config.pbtxt           the versions with workers, and the default version
 <model>/<number>/model.mar     the archive
 <model>/<number>/slipway.pbtxt the settings of this version: batches, workers, time-outs
 
@@ -42,7 +42,7 @@ class RegisteredFiles:
         return self._version(model, number) / ARCHIVE
 
     def write(self, model: str, versions: Mapping[int, ModelConfig], default: int | None) -> None:
-        """Write which versions serve and which is the default one, and the settings of each."""
+        """Write which versions serve, the default version, and the settings of each version."""
         for number, overlay in versions.items():
             storage.write_atomic(self._version(model, number) / layout.OVERLAY_FILE, _text(overlay))
         config = ModelConfig(backend="torchserve")

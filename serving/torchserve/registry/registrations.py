@@ -3,7 +3,7 @@
 A version is registered with a number of workers: the instances of the model in this server. Requests to a version without
 workers are refused. Messages follow TorchServe 0.12: docs/management_api.md, and its answers.
 
-Runs on the event loop's thread; files and networks are used on other threads. Changes to one model are made one after another.
+Runs on the event loop's thread. Files and networks are used on other threads. Changes to one model are made one after another.
 """
 
 import asyncio
@@ -54,10 +54,10 @@ from serving.torchserve.registry.registered_files import RegisteredFiles
 
 log = logging.getLogger(__name__)
 
-MAX_FETCHES = 4  # archives that are fetched at a time
+MAX_FETCHES = 4  # the most archives that are fetched at the same time
 RUNTIMES = ("python", "python3", "LSP")
 RETRIED_S = 300.0  # how long failing workers count as healthy if maxRetryTimeoutInSec is not set
-LONGEST_PAUSE_S = 60.0  # the longest pause between two tries to start workers that fail
+LONGEST_PAUSE_S = 60.0  # the longest pause between two attempts to start workers that fail
 
 
 class Outcome(NamedTuple):
@@ -118,7 +118,7 @@ class Registrations:
     ) -> None:
         """folder: the server's model repository for the registered models.
 
-        Raise UNAVAILABLE if an archive in the snapshot is not in the store: the next snapshot would lack its model.
+        Raises UNAVAILABLE if an archive in the snapshot is not in the store, because the next snapshot would lack its model.
         """
         assert options.model_store is not None
         self.models: dict[str, RegisteredModel] = {}  # the models that have versions
@@ -140,7 +140,7 @@ class Registrations:
 
     # -- state ---------------------------------------------------------------------------------------------------------
     def find(self, name: str, version: str | None = None) -> Registration:
-        """Return a version of a model (None: the default one); raise TorchServeError if it is not registered."""
+        """Return a version of a model (None: the default version). Raises TorchServeError if it is not registered."""
         model = self.models.get(name)
         if model is None:
             raise model_not_found(name)
@@ -150,7 +150,7 @@ class Registrations:
         return found
 
     def serving(self, name: str, version: str | None = None) -> Registration:
-        """Return the version for a prediction; raise WorkersStarting while its workers start, and no_worker if it has none."""
+        """Return the version for a prediction. Raises WorkersStarting while its workers start, and no_worker if it has none."""
         found = self.find(name, version)
         if not found.serving:
             refusal = no_worker(name, version)
@@ -204,7 +204,7 @@ class Registrations:
         await asyncio.gather(*(self._start_workers(one) for one in registered))
 
     async def _register_at_start(self, name: str, url: str, snapshot: Mapping[str, Any] | None) -> Registration:
-        """snapshot: the version's entry in a snapshot, with all of its settings, or None without a snapshot."""
+        """snapshot: the version's entry in a snapshot, which has all of its settings, or None without a snapshot."""
         handler = str(snapshot.get("handler") or "") if snapshot is not None else ""
         asked = Registering(url=url, model_name=name, handler=handler)
         found = await self._register(asked, fallback_name=default_name(url), snapshot=snapshot)
@@ -230,7 +230,7 @@ class Registrations:
         return workers_said(configured.get("minWorkers"), workers), workers_said(configured.get("maxWorkers"), workers)
 
     async def _start_workers(self, found: Registration) -> None:
-        """Start the first workers of a version; if they fail, retry until they run or the version changes."""
+        """Start the first workers of a version. If they fail, retry until they run or the version changes."""
         if found.workers:
             try:
                 async with self._locked(found) as model:
@@ -275,11 +275,11 @@ class Registrations:
         if initial is None:
             initial = self._options.default_workers_per_model
         _refuse_too_many(initial)
-        # Goes on if the client's request is cancelled: a version is registered as a whole, or not at all.
+        # Continues if the client's request is cancelled, because a version is registered as a whole or not at all.
         return await asyncio.shield(self._task(self._register_with_workers(asked, initial)))
 
     async def register_node(self, asked: Registering, workers: int, archive: Path | None) -> None:
-        """Register a node of a workflow, and start its workers; raise TorchServeError if that fails. archive: the archive of a
+        """Register a node of a workflow, and start its workers. Raises TorchServeError if that fails. archive: the archive of a
         function, which has no url."""
         found = await self._register(asked, archive=archive)
         found.workflow = True
@@ -308,7 +308,7 @@ class Registrations:
         return Outcome(200, text)
 
     async def _start_or_remove(self, found: Registration) -> None:
-        """Start a version's first workers; if they fail, unregister the version and raise TorchServeError."""
+        """Start a version's first workers. If they fail, unregister the version and raise TorchServeError."""
         try:
             async with self._locked(found) as model:
                 await self._apply(model, found)
@@ -442,7 +442,7 @@ class Registrations:
 
     # -- unregistering ---------------------------------------------------------------------------------------------
     async def unregister(self, name: str, version: str | None) -> Outcome:
-        """Remove a version (None: the default one) once its requests are answered."""
+        """Remove a version (None: the default version) once its requests are answered."""
         found = self.find(name, version)
         model = self.models[name]
         if found is model.default_version and len(model.versions) > 1:
@@ -497,7 +497,7 @@ class Registrations:
 
     @contextlib.asynccontextmanager
     async def _locked(self, found: Registration) -> AsyncIterator[RegisteredModel]:
-        """Lock a model for a change; raise TorchServeError if the version has been unregistered meanwhile."""
+        """Lock a model for a change. Raises TorchServeError if the version has been unregistered meanwhile."""
         model = self._known.get(found.name)
         if model is None:
             raise model_not_found(found.name)
@@ -514,7 +514,7 @@ class Registrations:
 
     # -- workers ---------------------------------------------------------------------------------------------------
     async def _apply(self, model: RegisteredModel, found: Registration) -> None:
-        """Bring a version to its wanted number of workers. If that fails, raise the error; the old workers keep serving."""
+        """Bring a version to its wanted number of workers. If that fails, raise the error. The old workers keep serving."""
         if not found.serving and found.starting is None:
             found.starting = asyncio.Event()
         model.changing = found
@@ -539,7 +539,7 @@ class Registrations:
             await self._server.unload_registered(model.name)
 
     async def _rest(self, model: RegisteredModel) -> None:
-        """Unload a model if it neither has nor should have workers: otherwise the server would wait for it to become ready."""
+        """Unload a model that neither has nor should have workers, because the server would wait for it to become ready."""
         if not any(one.workers or one.serving for one in model.versions.values()):
             await self._server.unload_registered(model.name)
 
@@ -569,10 +569,10 @@ class Registrations:
     def _forget(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # marks the error as seen: asyncio does not log it if every caller has gone
+            task.exception()  # marks the error as seen, because asyncio would log it if every caller has gone
 
     def close(self) -> None:
-        """Begin no more work, and cancel the work under way."""
+        """Begin no more work, and cancel the running work."""
         self._closing = True
         for task in self._tasks:
             task.cancel()
@@ -588,7 +588,7 @@ def refuse_missing(store: ModelStore, archive: str, what: str) -> None:
 
 
 async def _nobody_asks() -> None:
-    """Do nothing: the default of `on_changed`, for a server that writes no snapshots."""
+    """Do nothing. This is the default of `on_changed`, for a server that writes no snapshots."""
 
 
 def _log_failure(task: "asyncio.Task[None]") -> None:
@@ -597,7 +597,7 @@ def _log_failure(task: "asyncio.Task[None]") -> None:
 
 
 def _workers_failed(found: Registration, version: str | None, why: ServingError) -> TorchServeError:
-    """version: the version as in the request; without one, TorchServe writes Java's null."""
+    """version: the version as in the request. Without a version, TorchServe writes Java's null."""
     status = 507 if isinstance(why, LoadStopped) and why.handler_status == 507 else 500
     message = f"Failed to start workers for model {found.name} version: {version or 'null'}"
     return TorchServeError(status, "InternalServerException", message)

@@ -32,7 +32,7 @@ KEPT = 100  # how many of the newest files are kept, and the last startup file; 
 
 
 class Snapshots:
-    """Writes the snapshots of one server, one after another on a thread of its own. Called on the event loop's thread."""
+    """Writes the snapshots of one server, one after another on a separate thread. Called on the event loop's thread."""
 
     def __init__(
         self, log_location: Path, properties: Mapping[str, str], registrations: Registrations, workflows: Workflows
@@ -44,7 +44,7 @@ class Snapshots:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="snapshots")
 
     async def save(self, occasion: Occasion) -> None:
-        """Write a snapshot of the present registrations, and wait until it is on the disk; an error is logged."""
+        """Write a snapshot of the current registrations, and wait until it is on the disk. An error is logged."""
         name, text = self._text(occasion)
         await asyncio.get_running_loop().run_in_executor(self._thread, self._write, name, text)
 

@@ -21,10 +21,10 @@ log = logging.getLogger("serving")
 
 
 class TorchServeSource(ModelSource):
-    """`registrations` is None with --model-repository, which sets the models; `tokens` is None if no token is required."""
+    """`registrations` is None with --model-repository, which sets the models. `tokens` is None if no token is required."""
 
     def __init__(self, server: InferenceServer, options: Options) -> None:
-        """Raise UNAVAILABLE if an archive in the snapshot is not in the store, or if the keys cannot be written."""
+        """Raises UNAVAILABLE if an archive in the snapshot is not in the store, or if the keys cannot be written."""
         self._started = False
         self.server = server
         assert options.source is not None
@@ -53,7 +53,7 @@ class TorchServeSource(ModelSource):
             await self.registrations.register_wanted()
 
     async def listening(self) -> None:
-        """Write the snapshot of the start; from now on each change writes one too."""
+        """Write the snapshot of the start. From now on each change writes one too."""
         if self.snapshots is not None:
             await self.snapshots.save("startup")
         self._started = True

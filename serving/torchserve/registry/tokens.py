@@ -26,7 +26,7 @@ _BEARER = re.compile(r"Bearer\s+(\S+)")
 
 
 class TokenType(enum.Enum):
-    """The purpose of a token; the value is the name of the token in the key file."""
+    """The purpose of a token. The value is the name of the token in the key file."""
 
     INFERENCE = "inference"
     MANAGEMENT = "management"
@@ -37,7 +37,7 @@ class Tokens:
     """The three valid keys. Runs on the event loop's thread."""
 
     def __init__(self, folder: Path, expiration_min: float) -> None:
-        """Make new keys and write them; raise OSError if the file cannot be written."""
+        """Make new keys and write them. Raises OSError if the file cannot be written."""
         self.path = folder / KEY_FILE
         self._lifetime_s = expiration_min * 60
         self._keys = {token: _new_key() for token in TokenType}
@@ -81,7 +81,7 @@ class Tokens:
             log.debug("the key file is another's by now")
 
     def _write(self) -> None:
-        """Replace the file atomically, so that no reader sees half of it; only its owner may read it."""
+        """Replace the file atomically, so that no reader sees half of it. Only its owner may read it."""
         content: dict[str, dict[str, str]] = {}
         for token in (TokenType.MANAGEMENT, TokenType.INFERENCE, TokenType.API):
             content[token.value] = {"key": self._keys[token]}

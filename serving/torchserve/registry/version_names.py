@@ -16,9 +16,9 @@ PARAMETER = "torchserve.version"  # a parameter of a configuration, set when an 
 
 def resolve(server: InferenceServer, name: str, version: str | None = None) -> str:
     """Return the version for InferenceServer: "" if none is given, else the number of the version of that name. `default` is
-    returned unchanged, because a rollout may divide its requests.
+    returned unchanged, because a rollout may split its requests.
 
-    Raise TorchServeError for a model that the server has never had, and for a name that is neither the name nor an alias of a
+    Raises TorchServeError for a model that the server has never had, and for a name that is neither the name nor an alias of a
     serving version."""
     if not server.knows_model(name):
         raise model_not_found(name)
@@ -42,6 +42,6 @@ def label(server: InferenceServer, name: str, number: int) -> str:
 
 
 def names_of(config: ModelConfig, number: int) -> tuple[str, ...]:
-    """Return the names of the version with this configuration; the first one is shown to clients."""
+    """Return the names of the version with this configuration. Clients see the first one."""
     own = config.parameters[PARAMETER].string_value if PARAMETER in config.parameters else ""
     return (own,) if own else (f"{number}.0", str(number))

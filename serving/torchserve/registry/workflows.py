@@ -1,9 +1,9 @@
 """Registers and unregisters TorchServe's workflows, each as an ensemble whose steps are models and functions.
 
-A workflow `wf` is an ensemble of that name; its node `one` is the model `wf__one`.
+A workflow `wf` is an ensemble of that name. Its node `one` is the model `wf__one`.
 Source: docs/workflows.md, docs/workflow_management_api.md of TorchServe 0.12, and its answers.
 
-Runs on the event loop's thread; files and networks are used on other threads.
+Runs on the event loop's thread. Files and networks are used on other threads.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class Workflows(KnownWorkflows):
     def __init__(
         self, server: InferenceServer, options: TorchServeOptions, registrations: Registrations, repository: Path
     ) -> None:
-        """repository: the server's folder for registered models; archives are unpacked next to it. Raises the same errors as
+        """repository: the server's folder for registered models. Archives are unpacked next to it. Raises the same errors as
         Registrations."""
         store = options.workflow_store or options.model_store
         assert store is not None
@@ -62,7 +62,7 @@ class Workflows(KnownWorkflows):
         self._repository = repository
         self._folder = repository.parent / "workflows"
         self._workflows: dict[str, Workflow] = {}
-        self._awaited = dict(options.snapshot_workflows)  # name -> url of workflows still to be registered at start
+        self._awaited = dict(options.snapshot_workflows)  # name -> url of workflows that are not registered yet
         registrations.reserved = self._workflows
         for name, archive in options.snapshot_workflows:
             refuse_missing(self._store, archive, f"workflow '{name}'")
@@ -81,7 +81,7 @@ class Workflows(KnownWorkflows):
         return {name: found.url for name, found in sorted(self._workflows.items())}
 
     def remembered(self) -> dict[str, str]:
-        """Return name -> url for a snapshot, including the workflows that are still to be registered after a start."""
+        """Return name -> url for a snapshot, including the workflows that a start has not registered yet."""
         return dict(sorted((self._awaited | self.registered()).items()))
 
     async def start(self) -> None:
@@ -105,7 +105,7 @@ class Workflows(KnownWorkflows):
         """Register a workflow with all of its nodes. If a node fails, register nothing and raise TorchServeError."""
         if url is None:
             raise bad_request("Parameter url is required.")
-        # Goes on if the client's request is cancelled: a workflow is registered as a whole, or not at all.
+        # Continues if the client's request is cancelled, because a workflow is registered as a whole or not at all.
         name = await asyncio.shield(
             asyncio.ensure_future(self._register(url, name, response_timeout_s, startup_timeout_s))
         )

@@ -3,7 +3,7 @@
     2026-11-22T15:35:00,225 - /127.0.0.1:51878 "GET /predictions/noop?x=1 HTTP/1.1" 200 1
     2026-11-22T15:37:05,882 - /127.0.0.1:40798 "gRPC org....InferenceAPIsService/Predictions HTTP/2.0" 0 23
 
-Fields: client, request, HTTP or gRPC status, milliseconds until the answer. A request only adds a tuple to a list; a thread
+Fields: client, request, HTTP or gRPC status, milliseconds until the answer. A request only adds a tuple to a list. A thread
 makes and writes the lines, a few times a second. Source: docs/logging.md of TorchServe 0.12, and its files.
 """
 
@@ -22,11 +22,11 @@ from serving.frontends.shared.worker_threads import in_thread
 from serving.torchserve.telemetry.log_file import LogFile, stamp
 
 PAUSE_S = 0.25  # the pause between two writes
-MOST = 200_000  # waiting lines; further lines are dropped, for example while a disk hangs
+MOST = 200_000  # the most waiting lines; further lines are dropped, for example while a disk hangs
 _IN_PATHS = "/:@!$&'()*+,;=~"
 
 
-# The time (s), the duration (ns), the peer as the transport has it, method, path, query, protocol, status.
+# (time in s, duration in ns, peer as the transport reports it, method, path, query, protocol, status)
 _Answered = tuple[float, int, Any, str, str, str, str, int]
 
 

@@ -22,7 +22,7 @@ class LogFile:
     """Appends to one file. Used by one thread at a time."""
 
     def __init__(self, path: Path, longest: int = LONGEST) -> None:
-        """Create the file immediately, for programs that wait for it; an error is logged."""
+        """Create the file immediately, for programs that wait for it. An error is logged."""
         self._path = path
         self._longest = longest
         self._file: int | None = None
@@ -31,7 +31,7 @@ class LogFile:
         self.append("")
 
     def append(self, text: str) -> None:
-        """Write whole lines. Lines that cannot be written, such as on a full disk, are lost; this is logged once."""
+        """Write whole lines. Lines that cannot be written, for example on a full disk, are lost, which is logged once."""
         try:
             self._write(plain(text).encode())
             self._failing = False

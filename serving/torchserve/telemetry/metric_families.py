@@ -1,4 +1,4 @@
-"""The metric families: TorchServe's own families or, instead, the families in a metrics.yaml.
+"""The metric families: TorchServe's own families, or the families in a metrics.yaml instead.
 
 Source: docs/metrics.md of TorchServe 0.12.
 """
@@ -25,7 +25,7 @@ class Family(NamedTuple):
 
 
 class Families(NamedTuple):
-    """own: the families of the server. model: the families of handlers; other families of handlers are shown only with
+    """own: the families of the server. model: the families of handlers. Other families of handlers are shown only with
     auto-detection."""
 
     own: tuple[Family, ...]
@@ -58,7 +58,7 @@ DEFAULTS = Families(
 
 
 def read_families(path: Path | None) -> Families:
-    """Return the families in a metrics.yaml, or TorchServe's own if there is none. Raise INVALID_ARG if it cannot be read."""
+    """Return the families in a metrics.yaml, or TorchServe's own without one. Raises INVALID_ARG if it cannot be read."""
     if path is None:
         return DEFAULTS
     try:

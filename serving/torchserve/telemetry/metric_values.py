@@ -1,4 +1,4 @@
-"""The present values of TorchServe's metrics, by family.
+"""The current values of TorchServe's metrics, by family.
 
 Source: docs/metrics.md of TorchServe 0.12.
 """
@@ -34,7 +34,7 @@ class MetricValues:
     """Reads the values on demand."""
 
     def __init__(self, source: TorchServeSource, metrics: InferenceMetrics) -> None:
-        """Raise INVALID_ARG if metrics.yaml cannot be read."""
+        """Raises INVALID_ARG if metrics.yaml cannot be read."""
         self.families = read_families(source.options.metrics_config)
         self.host = socket.gethostname()
         self._source = source

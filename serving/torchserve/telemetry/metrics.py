@@ -37,7 +37,7 @@ class ModelSeries:
         self.shared.last_overhead_ns = execution.ended_ns - started - self.handler_ns
 
     def step(self, child: InFlightRequest) -> None:
-        """Do nothing: steps of an ensemble are not counted."""
+        """Do nothing, because steps of an ensemble are not counted."""
 
     def context(self) -> str:
         return ""

@@ -1,8 +1,8 @@
 """TorchServe's metrics as lines of files, in its modes "log" and "legacy": ts_metrics.log, and model_metrics.log for handlers.
 
 A line is `name.unit:value|#label:value,...|#hostname:host,timestamp:seconds`. TorchServe writes one line for each event. This
-module writes one line for all events of a second, with their sum or the last value. So sums over lines stay the same, and a
-prediction causes no line of its own. Metrics of the machine are written at start and once in each interval. Source:
+module writes one line for all events of a second, with their sum or the last value. So sums over lines stay the same, without a
+line for each prediction. Metrics of the machine are written at start and once in each interval. Source:
 docs/metrics.md of TorchServe 0.12, Log Mode.
 """
 
@@ -117,7 +117,7 @@ class MetricsLog:
             yield from self._custom(known.get(name) or Family(name, "", "count", ()), text, active)
 
     def _custom(self, family: Family, text: str, active: Counter[str]) -> Iterator[str]:
-        """Yield the lines of one family of handlers; for a histogram, the growth of its sum and of its count."""
+        """Yield the lines of one family of handlers. For a histogram, these are the growth of its sum and of its count."""
         for line in text.splitlines():
             match = None if line.startswith("#") else _SERIES.fullmatch(line)
             if match is None or match[1].endswith("_bucket"):

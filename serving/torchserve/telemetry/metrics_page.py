@@ -1,8 +1,7 @@
 """GET /metrics on TorchServe's metrics address: TorchServe's families and the families of handlers as Prometheus text.
 
-metrics.yaml may set the families and their labels. In the mode "log" the page is empty, as in TorchServe. A comma
-precedes the brace that ends labels, because people parse TorchServe's page with patterns that expect the comma; Prometheus
-accepts it.
+metrics.yaml may set the families and their labels. In the mode "log" the page is empty, as in TorchServe. A comma precedes the
+brace that ends labels, because people parse TorchServe's page with patterns that expect the comma. Prometheus accepts it.
 Source: docs/metrics_api.md of TorchServe 0.12; Prometheus, exposition formats, text 0.0.4.
 """
 
@@ -17,7 +16,7 @@ from serving.torchserve.registry.errors import bad_request
 from serving.torchserve.telemetry.metric_families import Family
 from serving.torchserve.telemetry.metric_values import MetricValues
 
-# The families on the page in the mode "legacy", as in TorchServe 0.7; the others are logged.
+# The families on the page in the mode "legacy", as in TorchServe 0.7. The others are logged.
 LEGACY = frozenset(
     ("ts_inference_requests_total", "ts_inference_latency_microseconds", "ts_queue_latency_microseconds")
 )
@@ -42,7 +41,7 @@ class MetricsPage:
         return Reply(200, (text.encode(),), CONTENT_TYPE)
 
     def render(self, names: Collection[str] = ()) -> Iterator[str]:
-        """Yield the lines of the families of these names; if there are no names, of all families."""
+        """Yield the lines of the families of these names, or of all families if there are no names."""
         legacy = self._mode == "legacy"
         custom = {} if legacy else dict(self._values.custom())
         families = self._values.families

@@ -2,8 +2,8 @@
 
     2026-11-22T15:35:00,210 [INFO ] W-9000-noop_1.0-stdout MODEL_LOG - hello from the handler
 
-Lines have the worker's number in the place where TorchServe writes the worker's port. Source: docs/logging.md of TorchServe
-0.12, and its files.
+Lines have the worker's number where TorchServe writes the worker's port. Source: docs/logging.md of TorchServe 0.12, and its
+files.
 """
 
 import logging

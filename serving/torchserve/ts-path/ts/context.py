@@ -22,7 +22,7 @@ class RequestProcessor:
         self._headers = request_header
 
     def get_request_property(self, key: str) -> Any:
-        """Return a header of the request; the name must be spelled as the client spelled it."""
+        """Return a header of the request. The name must be spelled as the client spelled it."""
         return self._headers.get(key)
 
     def get_request_properties(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class RequestProcessor:
 
 
 class Context:
-    """The argument of `initialize` and `handle`. `request_ids` and `request_processor` belong to the present batch."""
+    """The argument of `initialize` and `handle`. `request_ids` and `request_processor` belong to the current batch."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Context:
         self.header_key_sequence_start = os.environ.get("TS_REQUEST_SEQUENCE_START", "ts_request_sequence_start")
         self.header_key_sequence_end = os.environ.get("TS_REQUEST_SEQUENCE_END", "ts_request_sequence_end")
         self.stopping_criteria: Any = None
-        # Sends a part of the answers; set while a batch of a decoupled model runs.
+        # Sends a part of the answers. Set while a batch of a decoupled model runs.
         self.send_intermediate: Callable[[Sequence[Any], Mapping[int, str]], None] | None = None
 
     @property
@@ -123,7 +123,7 @@ class Context:
         return None if self.request_ids is None else self.request_ids.get(idx)
 
     def get_request_header(self, idx: int, key: str) -> Any:
-        """Return a header of a request; the name must be spelled as the client spelled it."""
+        """Return a header of a request. The name must be spelled as the client spelled it."""
         return self._request_processor[idx].get_request_property(key)
 
     def get_all_request_header(self, idx: int) -> dict[str, Any]:

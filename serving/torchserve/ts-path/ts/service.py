@@ -11,7 +11,7 @@ PREDICTION_METRIC = "PredictionTime"
 
 
 class Service:
-    """An entry point with its context. The server does not need this class; it exists for code that uses it."""
+    """An entry point with its context. The server does not need this class. It exists for code that uses it."""
 
     def __init__(
         self,

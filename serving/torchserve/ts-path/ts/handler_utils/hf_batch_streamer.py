@@ -1,4 +1,4 @@
-"""A streamer for batches in the `generate` of transformers: it yields the new text of all requests at each step."""
+"""A streamer for batches in the `generate` of transformers, which yields the new text of all requests at each step."""
 
 from typing import Any
 

@@ -73,7 +73,7 @@ class MicroBatching:
         return [one for answer in answers for one in answer.result()]
 
     def _submit(self, step: int, index: int, data: Any, answer: "Future[Any]") -> None:
-        """Run the next step of one micro-batch; `answer` gets the result of the last step."""
+        """Run the next step of one micro-batch. `answer` gets the result of the last step."""
         if step == len(HANDLER_METHODS):
             answer.set_result(data)
             return

@@ -33,9 +33,9 @@ def get_tokenizer(
 
 
 def _basic_english(line: str) -> list[str]:
-    """Return the words of a text in small letters; punctuation marks are words of their own, and some are left out.
+    """Return the words of a text in lower case. Punctuation marks are separate words, and some are left out.
 
-    Source: pytorch/text, `torchtext.data.utils.get_tokenizer`; archives contain vocabularies that were made with it.
+    Source: pytorch/text, `torchtext.data.utils.get_tokenizer`. Archives contain vocabularies that were made with it.
     """
     text = line.lower().translate(_DROPPED).replace(_LINE_BREAK, " ")
     return _APART.sub(r" \1 ", text).split()

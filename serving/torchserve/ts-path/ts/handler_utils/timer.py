@@ -28,7 +28,7 @@ def timed(function: Callable[..., T]) -> Callable[..., T]:
 
 
 def _wait_for_gpu() -> None:
-    """Wait for the work that a method has started on the GPU: it counts as the method's time."""
+    """Wait for the work that a method has started on the GPU, because it counts as the method's time."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()

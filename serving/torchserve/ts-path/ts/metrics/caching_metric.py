@@ -23,7 +23,7 @@ def listen(listener: Listener) -> None:
 
 class CachingMetric(MetricAbstract):
     def add_or_update(self, value: float, dimension_values: Sequence[Any] = (), request_id: str = "") -> None:
-        """Take a value. An invalid value (one that makes a counter fall, or without all dimensions) is logged and left out."""
+        """Take a value. An invalid value (a counter would fall, or dimensions are missing) is logged and left out."""
         if self.metric_type is MetricTypes.COUNTER and value < 0:
             logger.error("metric %s is a counter and cannot take %s: it never falls", self.metric_name, value)
             return
@@ -43,5 +43,5 @@ class CachingMetric(MetricAbstract):
                 listener(self, values, number)
 
     def update(self, value: float, request_id: str = "", dimensions: Sequence[Dimension] = ()) -> None:
-        """Take a value; the older form of `add_or_update`."""
+        """Take a value. This is the older form of `add_or_update`."""
         self.add_or_update(value, [dimension.value for dimension in dimensions], request_id)

@@ -1,4 +1,4 @@
-"""A metric: a name, a unit, names of dimensions and a kind; it takes values."""
+"""A metric with a name, a unit, names of dimensions and a kind, which takes values."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -48,7 +48,7 @@ def setup_ort_session(model_pt_path: str, map_location: str) -> Any:
 
 
 def attributes() -> Any:
-    """Return captum.attr; if captum is missing, raise ImportError with the remedy."""
+    """Return captum.attr. If captum is missing, raise ImportError with the remedy."""
     try:
         from captum import attr
     except ModuleNotFoundError as error:
@@ -131,7 +131,7 @@ class BaseHandler(ABC):  # noqa: B024
             ) from None
 
     def _load_pickled_model(self, model_dir: str, model_file: str, model_pt_path: str | None) -> Any:
-        """Make the model from the only class in the model file, and load its weights; only tensors are read from the file."""
+        """Make the model from the only class in the model file, and load its weights. Only tensors are read from the file."""
         if not os.path.isfile(os.path.join(model_dir, model_file)):
             raise RuntimeError(f"the archive has no {model_file}, which its manifest names as the model's file")
         module = importlib.import_module(model_file.removesuffix(".py").replace("/", "."))
@@ -185,7 +185,7 @@ class BaseHandler(ABC):  # noqa: B024
     # -- a batch -------------------------------------------------------------------------------------------------------
     @timed
     def preprocess(self, data: Any) -> Any:
-        """Return the inputs of the model: by default, the data itself as a tensor."""
+        """Return the inputs of the model, by default the data itself as a tensor."""
         return torch.as_tensor(data, device=self.device)
 
     @timed
@@ -206,7 +206,7 @@ class BaseHandler(ABC):  # noqa: B024
 
     @timed
     def postprocess(self, data: Any) -> list[Any]:
-        """Return one answer for each request: by default, the model's outputs as lists."""
+        """Return one answer for each request, by default the model's outputs as lists."""
         return data.tolist()  # type: ignore[no-any-return]
 
     def handle(self, data: list[dict[str, Any]], context: Context) -> list[Any]:
@@ -271,7 +271,7 @@ class BaseHandler(ABC):  # noqa: B024
         return insights(data_preprocess, inputs, row.get("target") or 0)  # type: ignore[no-any-return]
 
     def describe_handle(self) -> Any:
-        """Return the handler's own metadata, for describe requests with `customized=true`: by default, none."""
+        """Return the handler's own metadata, by default none, for describe requests with `customized=true`."""
         return None
 
     def _is_explain(self) -> bool:
@@ -288,10 +288,10 @@ class BaseHandler(ABC):  # noqa: B024
 
 
 def _compile_options(said: Any) -> dict[str, Any] | None:
-    """Return the arguments for torch.compile, or None for a model that is not to be compiled.
+    """Return the arguments for torch.compile, or None if the model should not be compiled.
 
-    said: the section `pt2`: {compile: {enable: true, backend: ...}} or, in older forms, the arguments themselves or the name of
-    the backend.
+    said: the section `pt2`: {compile: {enable: true, backend: ...}} or, in older forms, only the arguments or the name of the
+    backend.
     """
     if isinstance(said, str):
         return {"backend": said}

@@ -10,7 +10,7 @@ from .text_handler import TextHandler
 
 
 class TextClassifier(TextHandler):
-    """Answers with {label: probability}. The handler takes one request at a time: the model's input is one text."""
+    """Answers with {label: probability}. The handler takes one request at a time, because the model's input is one text."""
 
     ngrams = 2
 

@@ -82,7 +82,7 @@ class TextHandler(BaseHandler, ABC):
     _remove_puncutation = _remove_punctuation  # the spelling in older handlers
 
     def _tokenize(self, text: str) -> list[str]:
-        """Return the words of a text in small letters."""
+        """Return the words of a text in lower case."""
         return self.tokenizer(text)  # type: ignore[no-any-return]
 
     # -- explaining ----------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""VisionHandler: handles requests with images, which come as bytes, in base64, or as lists of numbers.
+"""VisionHandler: handles requests with images, which are sent as bytes, in base64, or as lists of numbers.
 
-It needs Pillow. A handler that is based on VisionHandler defines `image_processing`, which mostly needs torchvision.
+It needs Pillow. A handler that is based on VisionHandler defines `image_processing`, which usually needs torchvision.
 """
 
 import base64
@@ -22,7 +22,7 @@ TORCHVISION = (
 
 
 def image_transforms() -> Any:
-    """Return torchvision.transforms; if torchvision is missing, raise ImportError with the remedy."""
+    """Return torchvision.transforms. If torchvision is missing, raise ImportError with the remedy."""
     try:
         from torchvision import transforms
     except ModuleNotFoundError as error:

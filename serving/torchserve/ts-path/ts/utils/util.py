@@ -1,4 +1,4 @@
-"""Labels of classes, classes of a module, and the exception with which a handler answers with its own status."""
+"""Labels of classes, classes of a module, and the exception that sets the status of a handler's answer."""
 
 import inspect
 import itertools
@@ -41,7 +41,7 @@ class PT2Backend(StrEnum):
 
 
 def check_valid_pt2_backend(backend: str) -> bool:
-    """Return whether torch.compile may use this backend; log a warning if not."""
+    """Return whether torch.compile may use this backend. Log a warning if not."""
     if any(backend == one.value for one in PT2Backend):
         return True
     logger.warning("%s is no backend of torch.compile that is known here", backend)
@@ -49,7 +49,7 @@ def check_valid_pt2_backend(backend: str) -> bool:
 
 
 def list_classes_from_module(module: ModuleType, parent_class: type[Any] | None = None) -> list[type[Any]]:
-    """Return the classes that a module itself defines; if a parent class is given, only its subclasses."""
+    """Return the classes that a module itself defines, or only the subclasses of a parent class if it is given."""
     own = [one for _, one in inspect.getmembers(module, inspect.isclass) if one.__module__ == module.__name__]
     return [one for one in own if parent_class is None or issubclass(one, parent_class)]
 
@@ -82,7 +82,7 @@ def map_class_to_label(
     mapping: Mapping[str, str] | None = None,
     lbl_classes: Iterable[Iterable[Any]] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return, for each row, label -> probability. lbl_classes: the class of each value; by default its place in the row."""
+    """Return, for each row, label -> probability. lbl_classes: the class of each value, by default its index in the row."""
     if not isinstance(probs, list):
         raise Exception("probabilities must be a list of lists")
     if mapping is not None and not isinstance(mapping, dict):

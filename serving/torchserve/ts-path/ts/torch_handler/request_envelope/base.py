@@ -41,7 +41,7 @@ def body_of(row: Any) -> Any:
 
 
 def object_of(row: Any) -> dict[str, Any]:
-    """Return the JSON object in a request's body; raise ValueError for any other body."""
+    """Return the JSON object in a request's body. Raises ValueError for any other body."""
     body = body_of(row)
     if isinstance(body, bytes | bytearray | str):
         body = json.loads(body)

@@ -30,7 +30,7 @@ class JSONEnvelope(BaseEnvelope):
         return {name: _decoded(value) for name, value in whole.items()} if isinstance(whole, dict) else whole
 
     def format_output(self, data: list[Any]) -> list[Any]:
-        """Return the predictions of each request; raise ValueError unless there are as many predictions as instances."""
+        """Return the predictions of each request. Raises ValueError unless there are as many predictions as instances."""
         if len(data) != sum(self._lengths):
             raise ValueError(f"the handler returned {len(data)} answers for {sum(self._lengths)} instances")
         answers, start = [], 0
@@ -44,7 +44,7 @@ class JSONEnvelope(BaseEnvelope):
 
 
 def _decoded(value: Any) -> Any:
-    """Return the bytes that {"b64": "..."} means; return any other value unchanged."""
+    """Return the bytes that {"b64": "..."} means, or any other value unchanged."""
     if isinstance(value, dict) and list(value) == ["b64"]:
         return base64.b64decode(value["b64"])
     return value

@@ -56,7 +56,7 @@ class KServev2Envelope(BaseEnvelope):
 
 
 def _shaped(given: dict[str, Any]) -> dict[str, Any]:
-    """Return an input with its data nested in its shape; the data of a BYTES input with one element is only that element."""
+    """Return an input with its data nested in its shape. For BYTES with one element, the data is only that element."""
     values, datatype = given.get("data"), given.get("datatype")
     if datatype == "BYTES":
         return {**given, "data": values[0] if isinstance(values, list) and len(values) == 1 else values}
