@@ -105,9 +105,9 @@ def token_authenticate(*, secret: str) -> ApiToken | None:
 def auth_file_kept() -> Iterator[Callable[[], None]]:
     """Run a change of the right to infer in a transaction: auth.json is written first, then the rows are committed.
 
-    Raises StorageFull, and changes nothing, if the file cannot be written. Only one process at a time makes such a change, so
-    that no process writes the file from rows that another process is about to change. The block receives a function that writes
-    the file immediately, and calls it before a step that cannot be undone.
+    The block receives a function that writes the file immediately, to call before a step that cannot be undone. Only one
+    process at a time runs this, so that no process writes the file from rows that another process is about to change.
+    Raises StorageFull, and changes nothing, if the file cannot be written.
     """
     with repository_errors(), _held(), transaction.atomic():
         yield _write

@@ -45,7 +45,7 @@ def drift_check(seen: dict[int, Fingerprint] | None = None) -> list[str]:
 
 
 def _taken_back(model: Model) -> bool:
-    """Overwrite the text of a release that was never made (text_take_back); return whether there was such a text."""
+    """Call `text_take_back` with the model's row locked, and return its result."""
     with transaction.atomic():
         locked = Model.objects.select_for_update().filter(pk=model.pk).first()
         return locked is not None and text_take_back(locked)

@@ -115,7 +115,7 @@ def config_apply(
 
     base_release: the number of the release whose text the person edited.
     Raises Invalid, with the problems, if a server would refuse the text. Raises Outdated if the text has changed since that
-    release. Raises Conflict if the file was changed by hand, or the text changes what a rollout decides. Raises Forbidden if
+    release. Raises Conflict if the file was changed by hand, or the text changes a rollout's policy. Raises Forbidden if
     the actor lacks a right that the change takes.
     """
     require(actor, Right.OPERATE)

@@ -22,7 +22,7 @@ from repository.config.document import Document, default_version
 class Release(models.Model):
     """The versions and the configuration that a model should serve. The release with the highest number is the wanted one.
 
-    text: config.pbtxt as it is on disk while the release is wanted, with its stamp (repository.config.document).
+    text: the content of config.pbtxt while the release is wanted, with its stamp (repository.config.document).
     versions: the versions that the text's policy selected when the release was made; ascending.
     created_at: also the moment from which the release was wanted.
     traffic: the arms' shares, in per cent, of requests that name no version. Keys are versions or addresses of other servers;

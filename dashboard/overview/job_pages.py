@@ -35,7 +35,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
 
 
 def _ended(state: str, of_uploads: list[str]) -> QuerySet[Job]:
-    """Return the jobs that ended in this state ("" for any state). The last job of a finished upload stands for the upload."""
+    """Return the jobs that ended in this state ("" for any state). A finished upload is represented by its last job."""
     apart = ~Q(kind__in=of_uploads)
     last = Q(uploads__isnull=False) & ~Q(uploads__state__in=UNFINISHED)
     rows = jobs_of().filter(apart | last, state__in=[state] if state else ENDED)

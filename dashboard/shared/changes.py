@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 # The first table gets a row each second, which the live feed sends to browsers; the second only counts attempts to sign in.
 UNMARKED = frozenset({"dashboard_metricsample", "dashboard_signincount"})
-HEARTBEATS = "heartbeats"  # stands for the files of shared.heartbeat, as if they were a table
+HEARTBEATS = "heartbeats"  # the name of the mark for the files of shared.heartbeat
 KEPT_S = 5.0  # the longest that a result is kept, because a change may lack its mark
 _ALL = "all"  # the mark that changes whenever another mark changes
 _MARK_BYTES = 8

@@ -1,7 +1,7 @@
 """Publishes an inspected upload as an immutable version in the managed repository.
 
     upload_publish    a number and the request, in the upload's row, with a job            (transaction: states.publish)
-                      and the text as it is decided now, after a check of rights
+                      and the text as decided now, after a check of rights
     publication_run   the job: files staged, hashed, flushed                               (minutes for a large model)
                       the text decided again if the model changed, and remembered    (transaction: states.decide)
                       the version renamed into place; version, release, audit entry        (transaction: states.finish)

@@ -229,7 +229,7 @@ def _json_mistake(error: Exception) -> str:
 
 def _content(path: Path) -> bytes:
     try:
-        # Without O_NONBLOCK, opening a named pipe would wait for ever.
+        # Without O_NONBLOCK, opening a named pipe could block forever.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise InvalidConfig(f"{path.name} is no plain file; put a file in its place, or remove it")

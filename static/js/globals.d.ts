@@ -1,4 +1,4 @@
-// Types for the parts that are used of other scripts: plotly.js, which pages with charts load, and htmx.
+// Types of other scripts, for the parts that pages use: plotly.js, which pages with charts load, and htmx.
 
 interface PlotlyAxis {
   /** Pixels from the left edge of the plot to the axis. */

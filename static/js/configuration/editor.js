@@ -187,7 +187,7 @@ export class ConfigurationEditor {
     return true;
   }
 
-  /** Shows the parts of the form that depend on a choice, if it is chosen. */
+  /** Shows the parts of the form that belong to the chosen options. */
   #showDependent() {
     for (const part of $$("[data-when]", this.form)) {
       const [name, value] = (part.dataset.when ?? "").split("=");
@@ -315,7 +315,7 @@ export class ConfigurationEditor {
   }
 
   /**
-   * Shows the problem of each control in a list's rows below it.
+   * Shows the problem of each control in a list's rows below the control.
    * @param {string} list
    */
   #showRowProblems(list) {

@@ -1,6 +1,6 @@
 // The values of a configuration's form, and their comparison.
 
-export const RESHAPE = "reshape"; // the only list that means something else if it is empty than if it is missing
+export const RESHAPE = "reshape"; // the only list for which empty and missing mean different things
 
 /**
  * A value from the server or from a control. Empty, missing and false values may be written in several ways.

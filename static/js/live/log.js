@@ -1,4 +1,4 @@
-// Follows a log in an element of the page: shows the newest lines, either all, or only lines of a level or with certain words.
+// Follows a log in an element of the page: shows the newest lines, optionally filtered by level and words.
 
 import { $, el, need } from "../core/dom.js";
 import { ReconnectingSocket } from "./socket.js";

@@ -137,7 +137,7 @@ const FLOAT = new Float32Array(1);
 const BITS = new Uint32Array(FLOAT.buffer);
 
 /**
- * Returns the bits of the nearest BF16; of two equally near numbers, the even one.
+ * Returns the bits of the nearest BF16, ties to even.
  * @param {number} value
  */
 function brainBits(value) {
@@ -147,7 +147,7 @@ function brainBits(value) {
 }
 
 /**
- * Returns the bits of the nearest FP16; of two equally near numbers, the even one (IEEE 754).
+ * Returns the bits of the nearest FP16, ties to even (IEEE 754).
  * @param {number} value
  */
 function halfBits(value) {

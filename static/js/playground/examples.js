@@ -18,7 +18,7 @@ import { readable } from "./wire.js";
  * @property {(request: KeptRequest) => void} put shows a request in the inputs
  */
 
-/** Makes the card of examples work. */
+/** Handles the buttons and dialogs of the card of examples. */
 export class Examples {
   #loaded = ""; // the example in the inputs
   #source = "playground"; // the source of the request in the inputs: a client's request keeps its source under every name

@@ -1,4 +1,4 @@
-// The request as code that runs as pasted: curl, and tritonclient over HTTP and gRPC. The code reads pictures and files and
+// The request as code that can be pasted and run: curl, and tritonclient over HTTP and gRPC. The code reads pictures and files and
 // generates numbers itself. Other inputs that are too long for the code are in a separate file.
 
 import { toBinary } from "./datatypes.js";

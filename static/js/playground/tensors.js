@@ -101,7 +101,7 @@ function isSquare(shape, side) {
 }
 
 /**
- * Returns the layout of a picture; null if the shape is not that of a picture. Sides of variable size have OPEN_SIDE pixels. If
+ * Returns the layout of a picture; null if the shape is not a picture's. Sides of variable size have OPEN_SIDE pixels. If
  * the number of channels is variable, too, only the name decides.
  * @param {Pick<TensorSpec, "name" | "shape">} tensor
  * @returns {ImageLayout | null}

@@ -2,7 +2,7 @@
 
 import { $, $$, need } from "../core/dom.js";
 
-/** Resolved when the places are in the list. Enter waits for that. */
+/** Resolved when the places are in the list. The Enter key waits for it. */
 let placesLoaded = Promise.resolve();
 
 /** Whether there are more models than the list can show: then the dashboard searches for the typed text. */

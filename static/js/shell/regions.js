@@ -40,7 +40,7 @@ const LONGEST_PAUSE_MS = 10_000;
  * @param {Region} region
  * @param {number} now
  * @param {boolean} pushed whether changes are announced at the moment
- * @param {boolean} [fed] whether its figures come from the live feed
+ * @param {boolean} [fed] whether its figures are from the live feed
  */
 export function isDue(region, now, pushed, fed = false) {
   const age = now - region.asked;

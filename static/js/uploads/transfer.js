@@ -79,7 +79,7 @@ export class Transfer {
     this.onChange(this);
   }
 
-  /** Sends until the server has every byte. Throws an error that does not go away with time. */
+  /** Sends until the server has every byte. Throws errors that a retry cannot solve. */
   async run() {
     for (const row of this.rows) {
       while (row.received < row.size) {
