@@ -72,13 +72,14 @@ CASES = (
 TEXT = """\
 # perf_analyzer
 
-Written by `make bench-perf-analyzer` on {date}: perf_analyzer of tritonclient 2.49.0, {clients} requests under way, windows of
-{window} ms, one run. It runs on the same machine and takes more CPU than the server, so that these figures lie below those of
-`make bench-peers`: they show that it runs over everything, and where the server's own time goes.
+Written by `make bench-perf-analyzer` on {date}, with perf_analyzer of tritonclient 2.49.0, {clients} concurrent requests and
+windows of {window} ms, in one run. perf_analyzer runs on the same machine and takes more CPU than the server, so these figures
+are lower than those of `make bench-peers`. They show that perf_analyzer works over every protocol, and how long requests spend
+in the server's queue and in the model.
 
 * **mlp**: 512-1024-1024-10 (FP32), ONNX Runtime with one thread, `dynamic_batching {{ }}`.
-* **sequences**: a running sum kept as implicit state, direct strategy, 20 requests a sequence.
-* **1 MB**: a tensor of 1 MB in and out of an ONNX identity.
+* **sequences**: a running sum in implicit state, direct strategy, 20 requests a sequence.
+* **1 MB**: an ONNX identity with an input and an output of 1 MB.
 
 Commit {commit}; machine: {machine}. Load average before the run: {busy:.1f}.
 
@@ -90,7 +91,7 @@ Commit {commit}; machine: {machine}. Load average before the run: {busy:.1f}.
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clients", type=int, default=8, help="requests under way at a time")
+    parser.add_argument("--clients", type=int, default=8, help="concurrent requests")
     parser.add_argument("--window-ms", type=int, default=1000, help="length of a measurement window; a run has three")
     parser.add_argument("--output", type=Path, default=PAGE)
     arguments = parser.parse_args()

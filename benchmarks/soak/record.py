@@ -153,8 +153,8 @@ def markdown(record: Record, commit: str, machine: str) -> str:
     runs = "one run" if len(segments) == 1 else f"{len(segments)} runs, each with a new `manage.py up`"
     parts = [
         "## A soak\n",
-        f"Written by `make soak` on {segments[-1].started[:10]}: {asked:,} requests in {seconds:,.0f} s ({runs}) to a whole "
-        "`manage.py up`, from one process with raw clients and some stock ones. Every answer was checked.\n",
+        f"Written by `make soak` on {segments[-1].started[:10]}: {asked:,} requests in {seconds:,.0f} s ({runs}) to a "
+        "complete `manage.py up`. One process sent them, with raw clients and a few stock clients. Every answer was checked.\n",
         f"Commit {commit}; machine: {machine}.\n",
         _requests(segments),
         _failures(segments),
@@ -198,7 +198,7 @@ def _done(segments: list[Segment]) -> str:
     done: Counter[str] = Counter()
     for segment in segments:
         done.update(segment.disturbances)
-    rows = ["| done meanwhile | times |", "| --- | ---: |"]
+    rows = ["| disturbance | times |", "| --- | ---: |"]
     return "\n".join([*rows, *(f"| {what} | {count:,} |" for what, count in sorted(done.items())), ""])
 
 
