@@ -1,7 +1,7 @@
-"""Simulates how soon the usual guardrails find a fault, and how often they accuse a candidate that is no worse.
+"""Simulates how soon the usual guardrails find a fault, and how often they raise a false alarm.
 
-`python -m benchmarks.guardrails` prints the table of docs/server.md. `python -m benchmarks.guardrails --quiet-hours 4` runs 4
-hours of each kind of candidate that is no worse. Time is simulated: a second takes only as long as its counts.
+`python -m benchmarks.guardrails` prints the table of docs/server.md. `python -m benchmarks.guardrails --quiet-hours 4`
+simulates 4 hours of each candidate in QUIET, which are no worse than stable. Time is simulated: nothing waits.
 """
 
 import argparse
@@ -30,11 +30,12 @@ class Answer(NamedTuple):
     failed: bool = False
 
 
-Behaviour = Callable[[random.Random, int, bool], Answer]  # arguments: chance, the second, whether the candidate answers
+# Arguments: a random generator, the second, whether the candidate answers.
+Behaviour = Callable[[random.Random, int, bool], Answer]
 
 
 def usual(chance: random.Random) -> float:
-    """Return a latency in ms, like that of a web service: the p99 is five times the p50."""
+    """Return a latency in milliseconds, distributed as in a web service: the p99 is five times the p50."""
     return chance.lognormvariate(1.6, 0.69)
 
 
@@ -108,7 +109,7 @@ class Simulation:
         self._due = [0.0, 0.0]
 
     def second(self, second: int, behaviour: Behaviour, batch: int = 1) -> bool:
-        """Simulate a second. Return whether a guardrail is breached after it. batch: how many requests fail together."""
+        """Simulate a second. Return whether a guardrail is then breached. batch: how many requests fail together."""
         for candidate, (arm, rate) in enumerate(zip(self.arms, self._rates, strict=True)):
             self._due[candidate] += rate
             requests = int(self._due[candidate])
@@ -134,7 +135,7 @@ def seconds_to_find(fault: Behaviour, rate: float, weight: float, seed: int, aft
 
 
 def accused(behaviour: Behaviour, rate: float, weight: float, seed: int, seconds: int, batch: int = 1) -> int:
-    """Return how often guardrails take out a candidate that is no worse, in `seconds`."""
+    """Return how many false alarms a candidate that is no worse causes in `seconds`."""
     times, simulation = 0, Simulation(rate, weight, seed)
     for second in range(seconds):
         if simulation.second(second, behaviour, batch):

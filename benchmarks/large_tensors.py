@@ -3,9 +3,9 @@
     python -m benchmarks.large_tensors --megabytes 256
 
 An ONNX model returns the tensor unchanged. The program reports the growth of the server's peak memory, as a multiple of the
-tensor, over HTTP binary, gRPC and system shared memory. Shared memory is measured without the client's own regions, which are
-only mapped, and a second time for a model whose file gives the shape of the output. The exit status is 1 if the growth exceeds
-a limit: 3 x, 5 x, 1 x, 1 x.
+tensor, over HTTP binary, gRPC and system shared memory. The client's shared memory regions, which the server only maps, do not
+count. Shared memory is measured a second time, for a model whose file gives the shape of the output. The exit status is 1 if
+the growth exceeds a limit: 3 x, 5 x, 1 x, 1 x.
 """
 
 import argparse
@@ -33,7 +33,7 @@ Array = NDArray[np.float32]
 
 
 class Peak:
-    """The largest anonymous memory of a process during the block: its own memory, without mapped files."""
+    """The peak of a process's anonymous memory during the block. Mapped files do not count."""
 
     def __init__(self, pid: int) -> None:
         self._status = Path(f"/proc/{pid}/status")
@@ -121,7 +121,7 @@ WAYS: dict[str, tuple[str, Callable[[ServerProcess, str, Array], None]]] = {
 
 
 def measure(megabytes: int) -> dict[str, float]:
-    """Return way -> growth as a multiple of the tensor. Each way has a server of its own, warmed up by a small request."""
+    """Return transport -> growth as a multiple of the tensor. Each has a separate server, warmed up by a small request."""
     found = {}
     array = np.ones((1, megabytes * MB // 4), np.float32)
     for way, (model, ask) in WAYS.items():

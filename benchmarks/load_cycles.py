@@ -47,7 +47,7 @@ class Cycles:
 
     @property
     def growth(self) -> float:
-        """Return the growth, as a share, since cycle 50, or since the first third of the cycles if there are fewer."""
+        """Return the relative growth since cycle 50, or since the first third of the cycles if there are fewer."""
         return self.median_before(len(self.resident)) / self.median_before(min(WARMED_UP, len(self.resident) // 3)) - 1
 
 
@@ -85,7 +85,7 @@ MODELS: dict[str, Callable[[Path], object]] = {
 
 
 def measure(backend: str, cycles: int) -> Cycles:
-    """Run the cycles on a server of their own."""
+    """Run the cycles on a separate server."""
     found = Cycles(backend)
     with tempfile.TemporaryDirectory() as folder:
         inputs = MODELS[backend](Path(folder))

@@ -32,7 +32,7 @@ FACTORS = {1: 2.0, 2: 3.0}  # version -> the factor of its model
 RAW, STOCK = 8, 2
 DEVIATIONS = 5.0
 PATIENCE_S = 120.0
-GIVES_UP = 1000  # the number of failures after which a phase ends
+GIVES_UP = 1000  # a phase ends after this number of failures
 NOT_BEFORE_ASKED = {"weight": 0.0, "bake_s": 90 * 24 * 3600.0}
 BODY = b'{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1,1],"data":[5]}]}'
 REQUEST = b"POST /v2/models/%b/infer HTTP/1.1\r\nHost: soak\r\nContent-Length: %d\r\n\r\n%b" % (
@@ -107,7 +107,7 @@ async def stock(run: Run, module: Any, url: str) -> None:
 
 # -- the rollout -------------------------------------------------------------------------------------------------------
 class Rollout:
-    """A rollout, with the steps that a person takes."""
+    """A rollout, and the REST calls of a person who manages it."""
 
     def __init__(self, dashboard: Dashboard) -> None:
         self._dashboard = dashboard
@@ -151,7 +151,7 @@ class Rollout:
 
 
 async def go_through(run: Run, dashboard: Dashboard, requests: int) -> None:
-    """Lead the rollout while clients send requests: a ninth of `requests` in each phase, and some more during changes."""
+    """Take the rollout through its steps while clients send a ninth of `requests` in each phase, and more during changes."""
     rollout = Rollout(dashboard)
     phases = [
         ("5 %", rollout.start),

@@ -60,7 +60,7 @@ class Outcome:
 
 
 class Soak:
-    """One run against a server in explicit mode, on a repository of this program."""
+    """One run against a server in explicit mode, with a repository that this program writes."""
 
     def __init__(
         self, server: ServerProcess, repository: Path, backend: str, requests: int, reloads: int, changes: int
@@ -118,7 +118,7 @@ class Soak:
 
     # -- changes ---------------------------------------------------------------------------------------------------
     async def _reload(self) -> None:
-        """Publish another factor under the same version, again and again, evenly over the run.
+        """Publish the same version with another factor, at regular intervals over the run.
 
         After each reload, answers must use the new factor.
         """

@@ -2,10 +2,10 @@
 
     python -m benchmarks.walks [dashboard] [serving]
 
-A call counts if it enters a function of repository/, serving/ or dashboard/. It is a hop if the nearest such caller on the
-stack is in another file, and a return if the called file was visited before. A parse is the reading of a text in protobuf's
-text format. Database statements are counted separately, because Django calls the function that sees each of them
-(dashboard/shared/changes.py). An earlier request of the same kind has imported all modules and created all caches.
+A call counts if it enters a function of repository/, serving/ or dashboard/. It is a hop if the innermost such caller on the
+stack is in another file, and a return if the called file was visited before. A parse reads a text in protobuf's text format.
+Database statements are counted separately, because each one calls a function of dashboard/shared/changes.py. Before the counted
+request, another one of the same kind has imported all modules and filled all caches.
 """
 
 import argparse
@@ -184,7 +184,7 @@ def stepped(name: str, actor: Any) -> Count:
 
 # -- the inference server --------------------------------------------------------------------------------------------------
 def server_walks() -> dict[str, Count]:
-    """Count an infer request of each protocol, and the registration of an archive."""
+    """Count the steps of an infer request of each protocol, and of the registration of an archive."""
     from benchmarks.instructions import clients
     from tests.support import torchserve_archives
     from tests.support.model_factory import onnx_add_sub

@@ -1,10 +1,10 @@
-"""Run the tests that a change touches, in less than two minutes for most changes: `make test-changed`. CI runs all tests.
+"""Run the tests that a change affects, in less than two minutes for most changes: `make test-changed`. CI runs all tests.
 
 python -m tools.changed_tests [--base REF] [--list]
 
-Changed files differ from the commit at which the branch left `main`, committed or not. These tests run: the tests of the
-packages of changed files; the tests that name a changed file, unless they are long or run whole programs; and the tests that
-check the whole tree.
+A file has changed if it differs from the commit at which the branch left `main`, committed or not. Three kinds of tests run:
+tests of the packages of changed files; tests that name a changed file, unless they are long or run whole programs; and tests of
+the whole tree.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""Compile the modules on the path of a request with mypyc: `make compiled`. See serving.compiled.
+"""Compile the modules that a request passes through, with mypyc: `make compiled`. See serving.compiled.
 
 python -m tools.compile_serving [--background]
 
-The build runs in a folder of its own, which is renamed when the build is complete. Builds of other sources that no server uses
-are removed. Only one build runs at a time: a second call waits, and finds the build complete. mypyc is downloaded if the
+The build runs in a separate folder, which is renamed when the build is complete. Builds of other sources are removed, unless a
+server uses them. Only one build runs at a time: a second call waits, and finds the build complete. mypyc is downloaded if the
 environment lacks it. `manage.py up` runs the build in the background, at the lowest priority for CPU and disk.
 """
 

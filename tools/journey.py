@@ -1,9 +1,9 @@
-"""Takes the pictures of docs/guide.md: a journey through a Slipway with traffic, from `make run` to a release that is undone.
+"""Takes the pictures of docs/guide.md: a journey through Slipway under traffic, from `make run` to a rollback.
 
     python -m tools.screenshots --guide               into docs/images/guide, after a minute of traffic
 
 The program follows the guide in a browser, and takes each picture at its place in the guide. The models are real, and other
-models are served meanwhile.
+models serve at the same time.
 """
 
 import json

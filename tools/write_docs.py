@@ -1,4 +1,4 @@
-"""Writes the tables of docs/ that code declares: `make docs`. Each table is between two comments, and a test compares it."""
+"""Writes the tables of docs/ that are generated from code: `make docs`. Two comments enclose each table; a test compares it."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -150,7 +150,7 @@ def _started(which: str, store: Path, folder: Path) -> AbstractContextManager[Se
     ]
     model = write(REPOSITORY, ["mlp"]) / "mlp" / "1" / "model.onnx"
     variables = {"MODEL": str(model), "OMP_NUM_THREADS": "1"}
-    if which == OURS:  # no access log, as in TorchServe's log.xml: no file can be created under this path
+    if which == OURS:  # turns off the access log, as TorchServe's log.xml does: no file can be created under /dev/null
         variables["LOG_LOCATION"] = f"{os.devnull}/logs"
     return torchserve(which, folder, properties, ["--disable-token-auth"], variables)
 

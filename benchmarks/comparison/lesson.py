@@ -1,7 +1,7 @@
-"""Runs framework_benchmark.py, the comparison script of the lesson that this project grew from, without changes.
+"""Runs framework_benchmark.py unchanged, the script with which a lesson compares FastAPI, TorchServe and Triton.
 
 The script calls three fixed addresses: FastAPI on port 8080, TorchServe on 8085, and a Triton with a model named "model" on
-8000. Slipway takes the place of Triton. The script does not look at the status of an answer, so that this module first checks
+8000. Slipway runs in place of Triton. The script does not check the status of an answer, so this module first checks
 an answer of each server.
 """
 

@@ -1,4 +1,4 @@
-"""One measurement: a load on a running server, and the CPU time that the server used; and the order of the turns."""
+"""Measures throughput, latency and CPU time of a running server under one load, and orders the turns of a round."""
 
 import subprocess
 import time

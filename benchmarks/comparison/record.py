@@ -1,4 +1,4 @@
-"""The measurements: a file of lines during a run, from which an interrupted run continues, and one JSON file at the end."""
+"""Stores measurements: line by line during a run, so that an interrupted run can continue, and as one JSON file at the end."""
 
 import json
 from collections.abc import Iterator
@@ -21,9 +21,11 @@ class Key:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One load on one server. cpu_us: CPU time of the server's process tree for each request. root_us: the same of its first
-    process alone. offered: arrivals a second, and client_share: the share of a core that the load itself used; both only for
-    open loops."""
+    """One load on one server.
+
+    cpu_us: the CPU time of the server's process tree for each request. root_us: the CPU time of its first process for each
+    request. Only for open loops: offered: arrivals a second. client_share: the share of a core that the load generator used.
+    """
 
     key: Key
     requests: int

@@ -1,5 +1,5 @@
-"""Compares Slipway with NVIDIA's Triton, case by case. Both run all the time, because idle servers cost nothing, and each case
-is measured on one server and then on the other."""
+"""Compares Slipway with NVIDIA's Triton, case by case: each case is measured on one server and then on the other. Both servers
+run all the time, because they use no CPU while idle."""
 
 import os
 from contextlib import ExitStack

@@ -2,13 +2,13 @@
 
     make bench-dashboard                                  # python -m benchmarks.dashboard --models 500 --viewers 50
 
-Pages are measured on a database filled with rows. Viewers are measured on a whole `manage.py up` with as many small models, all
-loaded, some of which get requests now and then.
+Pages are measured on a database that is filled with rows. Viewers are measured on a complete `manage.py up` with the same
+number of small models. All models are loaded, and a few get requests.
 
 | module | does |
 | --- | --- |
 | `house` | runs the product with its models, a person who is signed in, and a light load |
-| `filled` | runs the web process on a database with the rows of months |
+| `filled` | runs the web process on a database with as many rows as after months of use |
 | `pages` | measures every page: milliseconds as a browser sees them, CPU time, queries |
 | `viewers` | opens WebSockets that follow live charts, and pages whose parts refresh themselves |
 """

@@ -1,4 +1,4 @@
-"""The web process alone, on a database with the rows of months: models, releases, people and their actions."""
+"""Runs only the web process, on a database with as many models, releases, people and audit entries as after months of use."""
 
 import os
 import time
@@ -11,10 +11,10 @@ from tests.support.model_pages import model_name
 BUSY_MODELS = 20  # the number of models that get requests
 VERSIONS = 3
 ENTRIES = 10  # the number of entries of the audit trail for each model
-DEEPEST = 200  # the number of releases of the one model that most people look at
+DEEPEST = 200  # the number of releases of one model, the model whose pages are measured
 ROLLING_OUT = 20  # the number of models with a rollout under way
-ROLLOUTS = 100  # the number of rollouts of the one model
-READINGS = 600  # the number of readings of its rollout, the most that are kept
+ROLLOUTS = 100  # the number of rollouts of that model
+READINGS = 600  # the number of readings of its rollout, the most that the dashboard keeps
 
 
 class Filled:

@@ -1,4 +1,4 @@
-"""The running product: very many models, a person who is signed in, and a light load."""
+"""Runs a complete `manage.py up` with many models, a person who is signed in, and a light load."""
 
 import itertools
 import re

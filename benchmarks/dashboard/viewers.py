@@ -1,4 +1,4 @@
-"""People who watch live charts: their WebSockets, and the parts of their pages, which are requested again after a change."""
+"""Simulates people who watch live charts: their WebSockets, and the parts of their pages that refresh after a change."""
 
 import asyncio
 import random
@@ -23,7 +23,7 @@ WATCHED = (("/ws/live/", OPEN_OVERVIEW), ("/ws/live/", OPEN_LIST), (f"/ws/live/?
 
 
 class Watching(NamedTuple):
-    """share: the share of a core that the web process uses. messages, parts: a second, for all viewers together."""
+    """share: the share of a core that the web process uses. messages, parts: numbers a second, for all viewers together."""
 
     name: str
     viewers: int
@@ -39,7 +39,7 @@ class _Counted:
 
 
 class _Part:
-    """A part of an open page, which is requested again by the same rules as in the browser's code."""
+    """A part of an open page, which refreshes by the same rules as in the browser."""
 
     def __init__(self, path: str) -> None:
         self._path = path

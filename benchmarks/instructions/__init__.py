@@ -1,4 +1,4 @@
-"""How many instructions does one request cost, on each path? Counted by valgrind, never timed; CI fails at 10 % more.
+"""Counts the CPU instructions of one request on each path, with valgrind. CI fails if a path needs 10 % more than recorded.
 
     make bench-instructions                 # count, and compare with recorded.json
     make bench-instructions RECORD=yes      # write recorded.json again, after an intended change
@@ -7,13 +7,13 @@
 | module | does |
 | --- | --- |
 | `cases` | the table of paths; a new path is a line |
-| `models` | the models that get the requests: they compute next to nothing |
-| `clients` | blocking clients that keep a fixed number of requests under way |
+| `models` | the models that get the requests, with almost no computation |
+| `clients` | blocking clients with a fixed number of concurrent requests |
 | `counting` | processes under valgrind, and the instructions that they ran |
 | `under_valgrind` | the server, with replacements for system calls that valgrind lacks |
 | `yardstick` | work in pure Python, used to scale figures of another build of Python |
 | `record` | the recorded figures, and the comparison |
 
-Valgrind shows programs the same processor on every machine (never with AVX-512), so that numpy, ONNX Runtime and the C library
-run the same code everywhere, and it runs one thread at a time. The load of the machine does not change the counts.
+Valgrind emulates the same processor on every machine (without AVX-512), so numpy, ONNX Runtime and the C library run the same
+code everywhere. It runs one thread at a time. Other load on the machine does not change the counts.
 """

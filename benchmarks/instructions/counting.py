@@ -23,7 +23,7 @@ _SUMMARY = re.compile(r"^summary: (\d+)", re.MULTILINE)
 
 
 def check_tools() -> None:
-    """End the program with a sentence if valgrind is missing."""
+    """End the program with an error message if valgrind is missing."""
     if shutil.which("valgrind") is None or shutil.which("vgdb") is None:
         sys.exit("valgrind is missing: sudo apt-get install valgrind")
 
@@ -46,12 +46,12 @@ def valgrind_command(folder: Path, *command: str) -> list[str]:
 
 
 def count_from_now(pid: int) -> None:
-    """Start the count of a process. Until then, the process runs several times faster."""
+    """Start counting the instructions of a process, which makes it several times slower."""
     _tell(pid, "instrumentation on")
 
 
 def take_count(pid: int, folder: Path) -> int:
-    """Return the instructions that the process ran since the last call, in all of its threads."""
+    """Return the instructions of all threads of the process since the last call."""
     _tell(pid, "dump")
     (dump,) = folder.glob(f"{pid}.[0-9]*")
     found = _SUMMARY.search(dump.read_text())

@@ -1,6 +1,6 @@
-"""The models that get the requests. They compute next to nothing, so that mainly the instructions of the server are counted.
+"""The models that get the requests. They compute almost nothing, so that mainly the instructions of the server are counted.
 
-Batches have a fixed size at any speed: a batcher waits up to a minute for 16 requests.
+All batches have 16 requests, because a batcher waits up to a minute for them.
 """
 
 from pathlib import Path

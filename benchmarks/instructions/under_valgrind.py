@@ -3,8 +3,8 @@
     valgrind ... python -m benchmarks.instructions.under_valgrind [flags of the server]
 
 If `pidfd_open` fails, a pipe replaces the descriptor: a thread waits for the process and then closes the other end, so that the
-pipe can be polled like a real descriptor. Under valgrind everything is some fifty times slower, so that the limit for a short
-execution is raised, too.
+pipe can be polled like a real descriptor. Programs are some fifty times slower under valgrind, so the time limits in BOUNDS are
+raised, too.
 """
 
 import importlib
@@ -18,15 +18,15 @@ from typing import Any
 
 from serving.compiled import loading
 
-# The times that decide where the server runs a batch, and how many batches may wait there.
+# The time limits that decide on which thread the server runs a batch, and how many batches may wait for that thread.
 BOUNDS = (
     ("repository.config.inline_execution", "DEFAULT_US"),
     ("serving.execution.instance", "AHEAD_NS"),
     ("serving.scheduling.instance_scheduler", "TURN_NS"),
     ("serving.resources.loop_time", "BURST_NS"),
 )
-SLOWER = 1000  # the factor for the bounds: so large that a busy machine cannot change the counted path
-_processes: dict[int, int] = {}  # descriptor of a replacing pipe -> process id
+SLOWER = 1000  # the factor for these limits, so large that a busy machine cannot change the counted path
+_processes: dict[int, int] = {}  # descriptor of the pipe -> process id
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """Work in pure Python, similar to that of a server: bytes, objects, dictionaries, calls, callbacks of an event loop.
 
-Builds of Python differ by a tenth and more in their instructions for the same work: Debian's 3.11 needs 0.92 of the
-instructions of a build from its sources with the defaults. So the instructions of this work are recorded, too, and their ratio
-under both builds scales the recorded figures.
+Builds of Python need different numbers of instructions for the same work: Debian's 3.11 needs 0.92 of the instructions of a
+default build from source. The instructions of this work are therefore recorded, too. The ratio of its counts under two builds
+scales the recorded figures.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A closed loop: each of N clients has one request under way and sends the next one after the answer.
+"""A closed loop: each of N clients sends its next request after the answer to the last one.
 
 The clients are wrk (HTTP/1.1) and h2load (gRPC). With one thread each, they use less CPU time than any client in Python.
 """

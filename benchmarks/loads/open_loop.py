@@ -1,7 +1,7 @@
 """An open loop: requests are sent at the times of a Poisson process, whether or not earlier requests were answered.
 
-The latency of a request counts from the time at which it was due. So it includes the wait for a free connection, as a user
-would notice it. A closed loop leaves out exactly these waits.
+The latency of a request counts from its scheduled time, so it includes the wait for a free connection, as for a user. A closed
+loop does not measure these waits.
 """
 
 import gc
@@ -18,7 +18,7 @@ from benchmarks.loads.requests import Request, http_request
 
 FIRST_CONNECTIONS = 64  # the connections that are opened before the clock starts
 MOST_CONNECTIONS = 512  # if all are busy, a request waits for the next free connection
-PATIENCE_S = 5.0  # the time for answers after the last request was due
+PATIENCE_S = 5.0  # the timeout for answers, from the scheduled time of the last request
 _LONGEST_SLEEP_S = 0.1
 
 
@@ -34,7 +34,7 @@ def schedule(per_second: float, seconds: float, seed: int = 0) -> list[float]:
 
 
 class Connection:
-    """One connection with at most one request under way. due: the time at which that request was due; None if it is free."""
+    """A connection with at most one request in flight. due: the scheduled time of that request; None for a free connection."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -119,7 +119,7 @@ class GrpcConnection(Connection, Http2Client):
 
 
 def measure(address: str, request: Request, per_second: float, seconds: float, seed: int = 0) -> Outcome:
-    """Load "host:port" with Poisson arrivals. A request without an answer `PATIENCE_S` after the end counts as failed."""
+    """Load "host:port" with Poisson arrivals. A request that has no answer PATIENCE_S after the end counts as failed."""
     kind = GrpcConnection if request.http2 else HttpConnection
     moments = schedule(per_second, seconds, seed)
     first = min(FIRST_CONNECTIONS, len(moments))
@@ -168,7 +168,7 @@ class _Pool:
         connection.socket.close()
 
     def ready(self, timeout_s: float) -> list[Connection]:
-        """Wait for data. Return the connections that have some.
+        """Wait for data. Return the connections with unread data.
 
         The wait is a `select` on epoll's descriptor, because the timeout of epoll itself has a resolution of milliseconds.
         """
@@ -205,7 +205,7 @@ class _Run:
         return outcome(self._latencies, max(now, 1e-9), failures)
 
     def _send_what_is_due(self, now: float) -> float:
-        """Send each request that is due. Return the seconds until the next request is due."""
+        """Send each request that is due. Return the seconds until the next one."""
         while self._next < len(self._moments):
             due = self._moments[self._next]
             if due > now:

@@ -16,8 +16,8 @@ from benchmarks.servers.models import write
 from benchmarks.servers.process import CannotStart, Running, process
 from tests.support.ports import free_ports
 
-WORKERS = os.cpu_count() or 1  # the worker processes of a peer, which each use one core
-# The peers send no usage reports. Ray runs in its mode for throughput, without tokens between its own processes.
+WORKERS = os.cpu_count() or 1  # the number of worker processes of a peer, one for each core
+# The peers send no usage reports. Ray runs in its throughput mode, without authentication between its processes.
 FOR_PEERS = {
     "OMP_NUM_THREADS": "1",
     "BENTOML_DO_NOT_TRACK": "True",
@@ -50,7 +50,7 @@ def run_peer(name: str, command: Command, ready: Request, port: int = 0, grpc: b
     environment = made(name)
     http, second, *more = free_ports(5)
     http = port or http
-    # A folder with a short path, because some peers create sockets in it, whose paths may have at most 107 characters.
+    # The path is short, because some peers create sockets in this folder, and a socket's path has at most 107 characters.
     with tempfile.TemporaryDirectory(prefix="peer", ignore_cleanup_errors=True) as folder:
         variables = variables_of(environment) | _variables(Path(folder), http)
         line = command(Path(folder), Ports(http, second, more))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.folders import CACHE, REQUIREMENTS
 
-# These peers import torch, which is large and missing in their locks: they use the project's, after their own packages.
+# The locks of these peers lack torch, because it is large. Their sys.path ends with the project's packages, which have it.
 BORROW_TORCH = frozenset({"torchserve.txt", "torch.txt"})
 
 
@@ -23,7 +23,7 @@ class CannotInstall(Exception):
 
 
 def made(name: str, requirements: Path | None = None) -> Path:
-    """Return the folder of the environment; create it if needed. requirements: a lock, by default that of the peer `name`."""
+    """Return the folder of the environment, created if needed. requirements: a lock file, by default that of the peer."""
     requirements = requirements or REQUIREMENTS / f"{name}.txt"
     folder = CACHE / "environments" / name
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def _make(folder: Path, requirements: Path) -> None:
 
 
 def variables_of(folder: Path) -> dict[str, str]:
-    """Return the variables for a process: the environment's programs come first, and this project's Python is removed."""
+    """Return the variables for a process: PATH begins with the environment's programs, and this project's Python is removed."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     return kept | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "VIRTUAL_ENV": str(folder)}
 

@@ -148,7 +148,7 @@ def _bert_bytes() -> bytes:
             self.register_buffer("numbers", torch.arange(128)[None])
 
         def forward(self, input_ids: Any, attention_mask: Any) -> Any:
-            # A mask of floats is added to the scores, so that rows which are all padding need no other path.
+            # A float mask is added to the scores, so that rows of only padding need no separate branch.
             padding = (1.0 - attention_mask.to(torch.float32)) * -10_000.0
             rows = self.words(input_ids) + self.places(self.numbers)
             rows = self.layers(rows, src_key_padding_mask=padding)

@@ -1,4 +1,4 @@
-"""Runs a server in a process tree of its own: starts it on free loopback ports, waits until it is ready, stops the tree."""
+"""Runs a server in a separate process tree: starts it on free loopback ports, waits until it is ready, and stops the tree."""
 
 import contextlib
 import os

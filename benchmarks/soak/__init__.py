@@ -1,4 +1,4 @@
-"""A soak test of a whole `manage.py up`: a million requests of every kind during changes and kills.
+"""A soak test of a complete `manage.py up`: a million requests of every kind while it is changed and processes are killed.
 
     python -m benchmarks.soak --requests 1000000 --folder soak-results
 
@@ -8,9 +8,9 @@
 | `load` | raw clients over HTTP, gRPC and gRPC streams, and a few stock clients, all in one thread |
 | `dashboard` | the actions of a person, through the REST API |
 | `disturbances` | changes and kills, one after the other, and the failures that each excuses |
-| `record` | the counts: kept in a file, from which an interrupted run continues, and written as a page |
+| `record` | the counts, in a file from which an interrupted run continues, and as a page |
 | `processes` | memory and file descriptors, by process |
 
-A failure is expected if a process that the request needed was killed at that time. All other failures are unexpected, and the
-program ends with status 1.
+A failure is expected if a process that the request needed was killed at that time. After any other failure the program ends
+with status 1.
 """

@@ -1,4 +1,4 @@
-"""The changes and kills in the running system, one after the other, and the failed requests that each excuses."""
+"""Disturbs the running system by one change or kill after the other, and decides which failures are expected."""
 
 import asyncio
 import os
@@ -22,14 +22,14 @@ from tests.support.up_process import Up
 NOTHING = "nothing"
 PAUSE_S = 0.3  # the pause between two disturbances
 KEPT_VERSIONS = 3
-# A stock gRPC channel that could not connect fails every call with the same error until its next try, which follows after
-# 1 s and a fifth of jitter (gRPC's connection back-off).
+# If a stock gRPC channel cannot connect, all its calls fail with that error until it retries: after 1 s, plus jitter of up to a
+# fifth (gRPC's connection backoff).
 CHANNEL_BACKOFF_S = 1.2
 
 
 @dataclass
 class Disturbance:
-    """excuses: returns whether a request to a model may fail for a reason during the disturbance. ended: inf until it ends."""
+    """excuses: returns whether a request to a model may fail for a reason meanwhile. ended: inf until the disturbance ends."""
 
     name: str
     excuses: Callable[[str, str], bool]
@@ -42,7 +42,7 @@ def nobody(model: str, reason: str) -> bool:
 
 
 def everybody(model: str, reason: str) -> bool:
-    """Excuse all failures, as after a kill of the server or a frontend worker, except requests that hang or wrong answers."""
+    """Excuse all failures except hangs and wrong answers: the server or a frontend worker was killed."""
     return not reason.startswith(("no answer", "a wrong answer"))
 
 
@@ -52,7 +52,7 @@ def askers_of_python(model: str, reason: str) -> bool:
 
 
 class Disturbances:
-    """All disturbances, and those that were under way when a request failed."""
+    """All disturbances. `judge` finds those that may have caused a failure."""
 
     def __init__(self, up: Up, dashboard: Dashboard, segment: Segment) -> None:
         self._up = up
@@ -92,7 +92,7 @@ class Disturbances:
 
     # -- one after the other -------------------------------------------------------------------------------------------
     async def run(self, enough: Callable[[], bool]) -> None:
-        """Run the disturbances in random order, again and again, each at least once, until `enough` returns true."""
+        """Repeat the disturbances in random order, each at least once, until `enough` returns true."""
         while True:
             for name in random.sample(list(self.changes), len(self.changes)):
                 do, excuses = self.changes[name]

@@ -1,4 +1,4 @@
-"""Raw clients, each with one request under way, and a few stock clients, all in one thread. They use less CPU than a server."""
+"""Raw clients, which use less CPU than the server, and a few stock clients, all in one thread with one request each."""
 
 import asyncio
 import itertools
@@ -91,7 +91,7 @@ class Traffic:
 
 
 class Client(asyncio.Protocol):
-    """One connection, which is opened again whenever it ends. Subclasses write a request and read its answers."""
+    """One connection, which reconnects when it is closed. Subclasses write a request and read its answers."""
 
     transport_name = ""
 
@@ -235,7 +235,7 @@ def fields_of(block: bytes) -> dict[str, str]:
 
 
 class GrpcClient(Http2Client, Client):
-    """A client over HTTP/2 with one unary call after the other, each on a stream of its own."""
+    """A client over HTTP/2 with one unary call after the other, each on a new stream."""
 
     transport_name = "gRPC"
     method = "ModelInfer"
@@ -325,7 +325,7 @@ class StreamClient(GrpcClient):
         end(reason)
 
     def trailers(self, stream_id: int, fields: dict[str, str]) -> None:
-        """Handle the end of a stream, which also ends its last request. It is an error if more requests were to follow."""
+        """Handle the end of a stream and of its last request. It is an error if the stream was to have more requests."""
         if stream_id == self.stream_id and self._left and self.asked is not None:
             self._left = 0
             self.failed(f"the stream ended: gRPC {fields.get('grpc-status')} {fields.get('grpc-message', '')}")
@@ -347,7 +347,7 @@ async def stock_grpc(traffic: Traffic) -> None:
 
 
 def _grpc_client(address: str) -> Any:
-    """Return a client that tries to connect every 100 ms. By default gRPC waits longer and longer, with the old error."""
+    """Return a client that retries a connection every 100 ms. With gRPC's default backoff, calls would fail for much longer."""
     backoff = [(f"grpc.{which}_reconnect_backoff_ms", 100) for which in ("initial", "min", "max")]
     return tritonclient.grpc.aio.InferenceServerClient(address, channel_args=backoff)
 

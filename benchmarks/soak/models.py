@@ -1,4 +1,4 @@
-"""The models that get the requests: the numbers in an answer show whether the answer is right."""
+"""The models that get the requests, and the check of their answers."""
 
 import struct
 from collections.abc import Callable
@@ -17,7 +17,7 @@ SCALE, PYTHON, SEQUENCE, DECOUPLED, ENSEMBLE, SPARE = (
     *("soak_scale", "soak_python", "soak_sequence", "soak_decoupled", "soak_ensemble", "soak_spare"),
 )
 NAMES = (SCALE, PYTHON, SEQUENCE, DECOUPLED, ENSEMBLE, SPARE)
-# Weights of the models on a connection with mixed requests. Sequences and the decoupled model have connections of their own.
+# How often each model is requested on a connection with mixed requests. Sequences and the decoupled model have separate ones.
 WEIGHTS = {SCALE: 55, PYTHON: 25, ENSEMBLE: 20}
 NEED_PYTHON = (PYTHON, DECOUPLED, ENSEMBLE)
 ONE_THREAD = 'parameters { key: "intra_op_thread_count" value { string_value: "1" } }'

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 
 _GRPC_CODES = {str(code.value[0]): code.name for code in grpc.StatusCode}
-HANGS_S = 60.0  # after this time without an answer, a request counts as a failure of its own kind
+HANGS_S = 60.0  # a request without an answer after this time counts as hung
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Usage:
 
 @dataclass
 class Segment:
-    """One run of the program. A soak that was interrupted has several."""
+    """One run of the program. An interrupted soak has several segments."""
 
     started: str = ""
     seconds: float = 0.0

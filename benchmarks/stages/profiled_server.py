@@ -1,7 +1,7 @@
 """`python -m serving` that profiles its event loop: SIGUSR1 starts the profile, a second SIGUSR1 stops it and writes a file.
 
-The variable STAGES_FILE names the file; STAGES_MODE is "time" or "calls". Time is sampled at each millisecond of CPU time. The
-time that the loop's thread has used since the last sample is added to the nearest package of the server on the stack.
+The variable STAGES_FILE names the file; STAGES_MODE is "time" or "calls". A sample is taken at each millisecond of CPU time. It
+adds the time that the loop's thread has used since the last sample to the innermost package of the server on the stack.
 """
 
 import json
@@ -75,7 +75,7 @@ class Profile:
             self._found[self._room(frame) or LOOP] += 1
 
     def _room(self, frame: FrameType | None) -> str:
-        """Return the package of the server that a frame belongs to; "" for a frame of other code or of this program."""
+        """Return the server's package of a frame; "" for a frame of other code or of this program."""
         if frame is None:
             return ""
         code = frame.f_code

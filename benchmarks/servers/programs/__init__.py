@@ -1,4 +1,4 @@
-"""The programs of the peers: each serves the same ONNX file in an environment of its own, and imports nothing of Slipway.
+"""The programs of the peers: each serves the same ONNX file in a separate environment, and imports nothing of Slipway.
 
-`MODEL`, `PORT` and `WORKERS` come from the environment; benchmarks/servers/commands.py starts them.
+`MODEL`, `PORT` and `WORKERS` are environment variables; benchmarks/servers/commands.py starts the programs.
 """

@@ -8,7 +8,7 @@ import onnxruntime
 PORT = int(os.environ.get("PORT", "0"))
 WORKERS = int(os.environ.get("WORKERS", "1"))
 MAX_BATCH_SIZE = 64
-MAX_DELAY_S = 0.001  # the longest time that a request waits for others, in peers with such a setting
+MAX_DELAY_S = 0.001  # how long a request waits for others to join its batch, in peers that have this setting
 
 
 class Mlp:

@@ -3,7 +3,7 @@
     <folder>/<case>/files/...    the files to upload, with the names that the tool gave them
     <folder>/<case>/case.json    the tools that made the model, and inputs with their expected outputs, as tensors of KServe V2
 
-The programs run in environments of the tools, so that this module imports nothing of Slipway.
+The programs run in the environments of the tools, so this module imports nothing of Slipway.
 """
 
 import json
@@ -23,7 +23,7 @@ class Case:
     """A case to write: a program writes files under `files`, then calls `served` or `refused` with the expected result."""
 
     def __init__(self, name: str, what: str, tools: str) -> None:
-        """tools: the names of packages, whose versions are noted."""
+        """tools: the names of packages, separated by spaces; their versions are written, too."""
         self.folder = Path(sys.argv[1]) / name
         self.files = self.folder / "files"
         self.files.mkdir(parents=True)
