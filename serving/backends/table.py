@@ -19,7 +19,8 @@ def kind_of(name: str) -> BackendKind:
 
 
 def backend_class(name: str) -> "type[Backend]":
-    """Return the class of a backend. Raises INVALID_ARG if it is unknown, and UNSUPPORTED if its plugin is not installed."""
+    """Return the class of a backend. Raises INVALID_ARG if the backend is unknown, and UNSUPPORTED if its plugin is not
+    installed."""
     place = kind_of(name).class_path
     try:
         found: type[Backend] = imported(place)

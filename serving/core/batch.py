@@ -102,8 +102,8 @@ class Batch:
         return {name: concatenate([request.inputs[name] for request in requests]) for name in requests[0].inputs}
 
     def scatter(self, outputs: dict[str, Tensor], model_name: str, model_version: int) -> None:
-        """Give each request its rows of `outputs`, as views. A single request gets all rows, even without a batch dimension.
-        Raises INTERNAL if an output does not have as many rows as the batch."""
+        """Give each request its rows of `outputs`, as views. A single request gets all rows, even of outputs without a batch
+        dimension. Raises INTERNAL if an output does not have as many rows as the batch."""
         requests, responses = self.requests, self.responses
         if len(requests) == 1:
             request = requests[0]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Rows = int | slice | EllipsisType | tuple[int | slice | EllipsisType, ...]
 
 _BF16 = np.dtype(ml_dtypes.bfloat16)
-# torch's dtypes have the names of numpy's.
+# torch and numpy use the same names for dtypes.
 _BY_NAME = {row.dtype.name: row.dtype for row in DATATYPES.values() if row.itemsize}
 
 

@@ -1,7 +1,7 @@
 """Limits how many bytes a decoupled model may send ahead of a client that reads slowly.
 
-A backend on a thread of the server waits in `wait`. A backend in a separate process waits there instead (`join`, `sent`), so
-that the server's thread that reads from that process is free for other requests.
+A backend on a thread of the server waits in `wait`. A backend in a separate process waits in that process (`join`, `sent`), so
+that the server's thread that reads from the process is free for other requests.
 """
 
 import threading
@@ -14,7 +14,8 @@ OVERHEAD = 4096  # bytes counted for each response in addition to its tensors, w
 
 
 class Pace(Protocol):
-    """A sender that waits in a separate process. These calls report how much of its responses the client has taken."""
+    """A sender that waits in a separate process. These methods are called to report how much of its responses the client has
+    taken."""
 
     def taken(self, size: int) -> None:
         """The client has taken `size` bytes of its responses."""
@@ -58,8 +59,8 @@ class ResponseFlow:
             return free
 
     def sent(self, size: int, pace: Pace) -> None:
-        """Count a response of `size` bytes by a sender that waits in its own process. `pace` is notified when they are
-        taken."""
+        """Count a response of `size` bytes by a sender that waits in its own process. `pace` is notified when the client has
+        taken them."""
         with self._changed:
             self._count(pace, size)
 

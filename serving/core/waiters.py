@@ -1,9 +1,9 @@
 """Queues of waiters for limited capacity, such as an instance's resources.
 
 The owner of the capacity counts its use, and decides whether a waiter may go. When capacity becomes free, or the limit
-rises, the owner calls `ask`, which resumes the first waiter that may go. The resumed waiter takes the capacity itself. If it
-needs none any more, for example because its deadline has passed, the next waiter is resumed. A cancellation or a timer
-withdraws a waiter that will not continue.
+rises, the owner calls `ask`, which resumes the first waiter that may go. The resumed waiter takes the capacity itself. If the
+resumed waiter needs no capacity any more, for example because its deadline has passed, the next waiter is resumed. A
+cancellation or a timer withdraws a waiter that will not continue.
 """
 
 from collections import OrderedDict
@@ -72,7 +72,7 @@ class Waiters(Generic[Waiter]):
             self.ask()
 
     def _ask_first(self) -> bool:
-        """Resume the first waiter that may go. Return whether there was one."""
+        """Resume the first waiter that may go. Return whether there was such a waiter."""
         for waiter in self:
             if self._may_go(waiter):
                 safely("resuming a waiter", self._resumes.pop(waiter))

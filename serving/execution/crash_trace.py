@@ -19,7 +19,8 @@ class Runner(Protocol):
 
 
 def runner(doing: Doing, model: str, version: int, file: Path) -> Runner:
-    """Return a function that calls its first argument with the others. Its name has the action, the model and the file."""
+    """Return a function that calls its first argument with the others. The name of the returned function has the action, the
+    model and the file."""
     name = frame_name(doing, model, version, file.name)
     # Compiled functions that `_run` calls take the builtins of their caller.
     return cast(Runner, FunctionType(_run.__code__.replace(co_name=name), {"__builtins__": builtins}, name))

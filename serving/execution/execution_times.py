@@ -2,9 +2,9 @@
 
 from resource import RUSAGE_THREAD, getrusage
 
-# How many executions are measured before the next one may run on the loop: first FIRST_LOOK.
-# The number is multiplied by four, up to LONGEST_LOOK, after each time that an execution was too long on the loop.
-# After TRUSTED short executions in a row, it is FIRST_LOOK again.
+# Before an execution may run on the loop, FIRST_LOOK executions are measured.
+# After each execution that was too long on the loop, four times as many are measured, up to LONGEST_LOOK.
+# After TRUSTED short executions in a row, FIRST_LOOK executions are measured again.
 FIRST_LOOK = 4
 LONGEST_LOOK = 256
 TRUSTED = 256

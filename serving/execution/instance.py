@@ -157,7 +157,7 @@ class Instance:
         return self._impl.processes()
 
     def available(self) -> bool:
-        """Return whether the instance would answer now, which it would not while the restart of its process is delayed."""
+        """Return whether the instance would answer now. It would not while the restart of its process is delayed."""
         return self._impl.available()
 
     def down_s(self) -> float:
@@ -234,7 +234,8 @@ class Instance:
             raise ServingError(failed.code, f"failed to run warmup: {failed.message}")
 
     def _take_finished(self) -> None:
-        """Take the batches that the thread has finished. For later batches, the thread schedules a new call."""
+        """Take the batches that the thread has finished. For later batches, the thread schedules another call of this
+        method."""
         self._announced = False
         finished = self._finished
         while finished:

@@ -28,7 +28,7 @@ class Scheduler:
 
     @abstractmethod
     def remove(self, request: InFlightRequest) -> bool:
-        """Remove a request whose client left. Return False if it is no longer queued."""
+        """Remove a request whose client left. Return False if the request is no longer queued."""
 
     @abstractmethod
     def configure(self, config: ModelConfig) -> None:

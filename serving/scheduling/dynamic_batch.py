@@ -105,7 +105,7 @@ class DynamicBatchScheduler(InstanceScheduler):
         return (request,)
 
     def _timed_out(self, request: InFlightRequest | None) -> None:
-        """Refuse a request that has waited too long (None: it was only delayed), and dispatch the requests behind it."""
+        """Refuse a request that has waited too long, unless it was only delayed (None). Dispatch the requests behind it."""
         if request is not None:
             self._reject(request, unavailable("Request timeout expired"))
         self._wake()

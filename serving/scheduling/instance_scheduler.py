@@ -52,7 +52,8 @@ class InstanceScheduler(Scheduler):
 
     @abstractmethod
     def _choose(self, instance: Instance) -> list[InFlightRequest]:
-        """Return the requests that this instance should run next, which stay queued. Return none if it should wait for more."""
+        """Return the requests that this instance should run next, which stay queued. Return no requests if the instance should
+        wait for more."""
 
     @abstractmethod
     def _take(self, instance: Instance, chosen: list[InFlightRequest]) -> Batch:
@@ -60,7 +61,7 @@ class InstanceScheduler(Scheduler):
 
     @abstractmethod
     def _drop(self, request: InFlightRequest) -> Iterable[InFlightRequest]:
-        """Remove a request that waits or was just taken. Return it, and the requests that cannot run without it."""
+        """Remove a request that waits or was just taken. Return the request, and the requests that cannot run without it."""
 
     def add_instance(self, instance: Instance) -> None:
         """Give the scheduler a started instance."""
@@ -135,7 +136,7 @@ class InstanceScheduler(Scheduler):
         self._dispatching = False
 
     def _run_on(self, instance: Instance) -> bool:
-        """Give a free instance its next batch. Return whether it took one."""
+        """Give a free instance its next batch. Return whether the instance took a batch."""
         chosen: list[InFlightRequest] = []
         batch: Batch | None = None
         limiter = self._limiter
@@ -188,7 +189,7 @@ class InstanceScheduler(Scheduler):
                 self._reject(dropped, failure)
 
     def _may_take(self, instance: Instance) -> bool:
-        """Return whether an instance may run a batch. An unavailable one may not if another one is available."""
+        """Return whether an instance may run a batch. An unavailable instance may not if another instance is available."""
         return instance.available() or not any(one.available() for one in self._instances)
 
     def batch_done(self, instance: Instance, batch: Batch) -> None:

@@ -119,7 +119,7 @@ class RequestQueue:
         self.changes += 1
 
     def remove(self, request: InFlightRequest) -> bool:
-        """Remove a request, to run it or because its client left. Return False if it is not queued."""
+        """Remove a request, to run it or because its client left. Return False if the request is not queued."""
         level = self._level_of.pop(request, None) if self._several else self._levels[0]
         if level is None or request.started or not (_removed(level.fresh, request) or _removed(level.delayed, request)):
             return False

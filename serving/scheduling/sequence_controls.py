@@ -99,7 +99,8 @@ class SequenceControls:
         return tuple(state.get(one.input_name, one.initial).shape[1:] for one in self._states)
 
     def keep_state(self, outputs: dict[str, Tensor], asked: tuple[str, ...], state: dict[str, Tensor]) -> None:
-        """Move the output states from a response into the sequence's state. Requested ones stay in the response too."""
+        """Move the output states from a response into the sequence's state. Output states that the client requested stay in the
+        response too."""
         asked = asked or self._own_outputs
         for one in self._states:
             if one.output_name in outputs:

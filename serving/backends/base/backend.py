@@ -76,7 +76,8 @@ class BackendInstance(ABC):  # noqa: B024
         return []
 
     def available(self) -> bool:
-        """Return whether the instance would answer now. If not, a scheduler prefers other instances. Callable on any thread."""
+        """Return whether the instance would answer now. A scheduler prefers instances that are available. Callable on any
+        thread."""
         return True
 
     def unready_reason(self) -> str:
@@ -88,7 +89,7 @@ class BackendInstance(ABC):  # noqa: B024
         return 0.0
 
     def readiness(self) -> "Future[bool] | None":
-        """Ask the model itself whether it is ready. Return None if it has no method for that. Callable on any thread."""
+        """Ask the model itself whether it is ready. Return None if the model has no method for that. Callable on any thread."""
         return None
 
     def close(self) -> None:  # noqa: B027
@@ -126,16 +127,18 @@ class AsyncInstance(BackendInstance):
 
     @abstractmethod
     def begin(self, batch: Batch, done: Callable[[Batch], None]) -> None:
-        """Begin to execute a batch. Called on the event loop's thread, while fewer than `slots` batches are not done.
+        """Begin to execute a batch. Called on the event loop's thread, while the instance has fewer than `slots` unfinished
+        batches.
 
         `begin` must not block. The instance must call `done(batch)` once, on the loop's thread and after `begin` has returned,
         with `batch.responses` filled (see Batch) or after `batch.fail`. If `begin` raises, the batch fails, and `done` must not
-        be called. `batch.started_ns` is set. If the batch waits for the previous one, the instance sets that time again later.
+        be called. `batch.started_ns` is set. If the batch waits for the previous batch, the instance sets `started_ns` again
+        when the batch starts.
         """
 
 
 class ArrayInstance(BlockingInstance):
-    """Maps input arrays to output arrays. Subclasses implement `run`. This class gathers inputs, splits outputs and takes
+    """Maps input arrays to output arrays. Subclasses implement `run`. This class gathers inputs, splits outputs and measures
     times."""
 
     def __init__(self, spec: ModelSpec, device: Device) -> None:
@@ -198,7 +201,8 @@ class Backend(ABC):
 
     @classmethod
     def complete_here(cls, config: ModelConfig, model_file: Path) -> None:
-        """Complete a configuration inside a child process. Backends with `own_process` use it in `complete_config`."""
+        """Complete a configuration inside a child process. Called for backends with `own_process`, whose `complete_config`
+        starts the child process."""
         cls.complete_config(config, model_file.parent)
 
     def load(self) -> None:  # noqa: B027

@@ -61,7 +61,7 @@ class Parameters:
         return invalid(f"{self.noun} '{key}' must be {expected}, but is '{self.values[key]}'")
 
     def warn_of_unknown(self, known: set[str], prefixes: tuple[str, ...] = ()) -> None:
-        """Warn of unknown keys. As in Triton, they are no errors, because clients may use them."""
+        """Warn of unknown keys. As in Triton, unknown keys are no errors, because clients may use them."""
         for key in sorted(self.values.keys() - known):
             if not key.startswith(("slipway.", *prefixes)):
                 log.warning("%s '%s' means nothing to this backend and is ignored", self.noun, key)

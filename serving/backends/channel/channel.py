@@ -1,7 +1,7 @@
 """The link between the server and a child process: JSON over a Unix stream socket, with file descriptors.
 
 A frame is `<I B>` (length of the JSON text, number of descriptors sent with it) and the text. Both sides check each frame
-against the limits below before they use it.
+against the limits in this module before they use it.
 
 ChannelError
  +-- Closed          the other side has ended

@@ -101,7 +101,8 @@ class Completed(TypedDict):
 class RequestDetails(TypedDict, total=False):
     """The rarer fields of a request. A missing field has the default of serving.core.request.InferenceRequest.
 
-    shared: the index of the request's parameters in the batch's SharedParameters. The child copies them to `parameters`.
+    shared: the index of the request's parameters in the batch's SharedParameters. The child copies these parameters to
+    `parameters`.
     """
 
     requested: Sequence[str]

@@ -1,9 +1,9 @@
 """The channel for batches between the server and a child process: one JSON message in each packet of a Unix socket.
 
-A message that is too long for a packet is passed in a memory file. Descriptors, including the memory file's, come in a second
-packet, which the first one announces. So a usual message takes one `send` and one `recv`, without control data.
+A message that is too long for a packet is passed in a memory file. Descriptors, including the memory file's, are sent in a
+second packet, which the first packet announces. So a usual message takes one `send` and one `recv`, without control data.
 
-It raises the errors of serving.backends.channel.channel. Each packet of the other side is checked before it is used.
+The channel raises the errors of serving.backends.channel.channel. Each packet of the other side is checked before it is used.
 """
 
 import array
@@ -28,7 +28,7 @@ from serving.backends.channel.shared_memory import map_sealed, memory_file
 
 PACKET_BYTES = 32 << 10  # 16 requests with different headers take only 10 KiB
 _ANNOUNCED = b"+"  # a packet with descriptors follows
-_IN_FILE = b"*"  # replaces the text, which is in the file of the first descriptor
+_IN_FILE = b"*"  # replaces a message that is in the file of the first descriptor
 _RIGHTS = int(socket.SCM_RIGHTS)
 _LEVEL = int(socket.SOL_SOCKET)
 _FLAGS = int(socket.MSG_CMSG_CLOEXEC)

@@ -1,7 +1,7 @@
 """Shared memory between the server and a child process: sealed memory files without a name.
 
 The writer writes into segments of its `SharedMemoryPool`. The reader maps them when their descriptors arrive
-(`SharedMemoryMap`). A memory file is freed with its last user, so neither process leaves one behind, however it ends. Memory
+(`SharedMemoryMap`). A memory file is freed with its last user, so neither process leaves a file behind, however it ends. Memory
 files are sealed against shrinking, so that the writer cannot invalidate a mapping that the reader has checked.
 
 A segment of up to KEEP_BYTES stays mapped on both sides, and is written again after the reader has released it. A larger
@@ -52,7 +52,7 @@ class Segment:
         return self.size <= KEEP_BYTES
 
     def fill(self, writer: TensorWriter) -> None:
-        """Write tensors. Unmap a segment that is used once, because unmapping is slow and should happen on this thread too."""
+        """Write tensors. A segment that is used once is also unmapped on this thread, because unmapping is slow."""
         writer.write(self.memory)
         if not self.kept:
             self.memory.close()
@@ -95,7 +95,7 @@ class SharedMemoryPool:
         return segment
 
     def sent(self, segment: Segment) -> None:
-        """Note that the reader has got a fresh segment, and close the segment if it is used once."""
+        """Note that the reader has received a fresh segment, and close the segment if it is used once."""
         segment.fresh = False
         if not segment.kept:
             segment.close()
@@ -169,7 +169,7 @@ class SharedMemoryMap:
 
 
 def map_sealed(descriptor: int, access: int) -> mmap.mmap:
-    """Map the memory of a received descriptor. Raises ProtocolError if it is not a sealed memory file."""
+    """Map the memory of a received descriptor. Raises ProtocolError if the descriptor is not a sealed memory file."""
     try:
         if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK == 0:
             raise ProtocolError("a segment is not sealed against shrinking")

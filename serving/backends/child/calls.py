@@ -6,8 +6,8 @@
     ChildMetrics        custom metrics
     ChildReadiness      answers to the server's question whether the model is ready
 
-One thread reads. Another thread, which starts when it is first needed, writes. So no child can block the event loop. Every
-message is checked. A child that sends a malformed message is killed.
+One thread reads. A second thread, which starts when it is first needed, writes, so that no child can block the event loop.
+Every message is checked. A child that sends a malformed message is killed.
 """
 
 import mmap

@@ -206,7 +206,7 @@ def used_bytes(rows: Iterable[ReceivedRow], memory: Memory) -> int:
 
 
 def decode_tensor(row: ReceivedRow, memory: SharedMemory) -> Array:
-    """Return the array that a row describes. Raises ProtocolError if it is outside the memory, or has the wrong size."""
+    """Return the array that a row describes. Raises ProtocolError if the array is outside the memory, or has the wrong size."""
     name, kind, shape, offset, length = row
     if len(shape) > _MAX_DIMS:
         raise ProtocolError(f"output '{name}' is badly described")
@@ -232,8 +232,8 @@ def decode_tensor(row: ReceivedRow, memory: SharedMemory) -> Array:
 
 
 def decode_error(parts: Sequence[object]) -> ServingError:
-    """Return the client's error for an ErrorPair or a HandlerError. The child sends these when the model raised an exception
-    or returned an error."""
+    """Return the client's error for an ErrorPair or a HandlerError. The child sends such an error when the model raised an
+    exception or returned an error."""
     code, text, *status_and_reason = parts
     known = Code[code] if isinstance(code, str) and code in Code.__members__ else Code.INTERNAL
     message = without_addresses(str(text)[:_MAX_TEXT])
@@ -244,8 +244,8 @@ def decode_error(parts: Sequence[object]) -> ServingError:
 
 
 def decode_failed(answer: Mapping[str, object]) -> ServingError:
-    """Return the client's error for a Failed message. The child sends it when it fails to load the model or to execute a
-    batch."""
+    """Return the client's error for a Failed message. The child sends a Failed message when it fails to load the model or to
+    execute a batch."""
     status_and_reason = [answer[key] for key in ("status", "reason") if key in answer]
     return decode_error((answer.get("code"), answer.get("message"), *status_and_reason))
 

@@ -70,7 +70,7 @@ class ChildInstance(AsyncInstance):
         self._results = ResultReader(spec)
         self._child: ModelChild | None = None  # the child that takes batches
         self._closed = False
-        self._tasks: set[asyncio.Task[None]] = set()  # tasks that wait for work of other threads on batches
+        self._tasks: set[asyncio.Task[None]] = set()  # tasks that wait until other threads have handled batches
         self._sent: deque[SentBatch] = deque()  # the batches that the child has; it executes the first one
         self._waiting: deque[tuple[Batch, Done]] = deque()  # the batches that wait for a child
         self._supervisor = ChildSupervisor(spec, name, initialize, python, self._adopt, self._refuse, bounds)
@@ -157,7 +157,7 @@ class ChildInstance(AsyncInstance):
                 child.inputs.sent(segment)
             else:
                 child.channel.send(message)
-        except Closed:  # the child has ended, as the loop will notice soon
+        except Closed:  # the child has ended, and the loop will notice soon
             child.calls.requests.failed(key)
             self._waiting.append((batch, done))
             return
@@ -180,7 +180,7 @@ class ChildInstance(AsyncInstance):
                 return
 
     def _read(self, child: ModelChild) -> bool:
-        """Take the next answer. Return whether there was one."""
+        """Take the next answer. Return whether there was an answer."""
         try:
             answer, received = child.channel.receive()
         except BlockingIOError:
@@ -312,7 +312,8 @@ class ChildInstance(AsyncInstance):
         )
 
     def _replace(self, child: ModelChild, reason: str) -> None:
-        """Let the supervisor start another child. Fail the batch that this child executed with the reason. The others wait."""
+        """Let the supervisor start another child. The batch that this child was executing fails with `reason`. The others
+        wait."""
         self._detach(child)
         executing = self._sent.popleft() if self._sent else None
         self._waiting.extendleft((batch, done) for batch, done, _, _ in reversed(self._sent))

@@ -144,7 +144,7 @@ class OpenRequests:
 
     # -- on the loop's thread --------------------------------------------------------------------------------------
     def begin(self, batch: Batch) -> int:
-        """Register a batch that the child gets. Return the key of its first request. The others have the next keys."""
+        """Register a batch that the child gets. Return the key of its first request. The other requests have the next keys."""
         key = self._next_key
         self._next_key += len(batch.requests)
         self._batches[key] = batch

@@ -83,7 +83,7 @@ class ChildProcess:
         return not self._end.poll(0)
 
     def listen(self, elapsed_s: float) -> float:
-        """Return the seconds since the last sign of life. elapsed_s: the time since the last call. Call it on one thread
+        """Return the seconds since the last sign of life. elapsed_s: the time since the last call. Call `listen` on one thread
         only."""
         if not self._ending.acquire(blocking=False):
             return 0.0
@@ -121,7 +121,7 @@ class ChildProcess:
             return answer
 
     def tell_again(self, message: Execute) -> None:
-        """Keep the segment ids of an unsent message for the next message."""
+        """Let the next message contain the segment ids of an unsent message."""
         *_, freed, dropped = message
         self.freed.extend(freed)
         self.inputs.keep_dropped(dropped)
@@ -185,7 +185,8 @@ class ChildProcess:
         signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def give_up(self, reason: str) -> None:
-        """Kill the process, unless it is already being ended. Callable on all other threads. reason: how it ended."""
+        """Kill the process, unless it is already being ended. Callable on threads that `_free` does not wait for. reason: how
+        the process ended."""
         if self._ending.acquire(blocking=False):
             try:
                 if self.pidfd >= 0:
@@ -293,7 +294,7 @@ class OutputLog:
         now = time.monotonic()
         self._may_log = min(LINES_AT_ONCE, self._may_log + (now - self._counted_s) * LINES_PER_S)
         self._counted_s = now
-        # After a lost line, lines are lost until there is room for many, because scattered gaps would be harder to read.
+        # After a lost line, lines are lost until there is room for many: one long gap replaces many short ones.
         if self._may_log < (LINES_PER_S if self._left_out else 1):
             self._left_out += 1
             return False

@@ -1,4 +1,4 @@
-"""Keeps the process of a model instance alive. Restarts it when it has died, after a growing delay if it dies repeatedly."""
+"""Keeps the process of a model instance alive: restarts it when it has died, with growing delays if it dies repeatedly."""
 
 import logging
 import threading
@@ -41,7 +41,7 @@ class ModelChild(ChildProcess):
 
 
 class ChildSupervisor:
-    """Keeps one child alive. Restarts it when it has died, the first time immediately, then after a growing delay.
+    """Keeps one child alive. A child that has died is restarted, the first time immediately, then after a growing delay.
 
     On the loop's thread, the supervisor gives its owner each child that is ready, and the owner reports each child that has
     died. On the watch's thread, the supervisor checks whether the child hangs.
@@ -161,7 +161,8 @@ class ChildSupervisor:
         return 0.0 if since is None else time.monotonic() - since
 
     def readiness(self) -> "Future[bool] | None":
-        """Ask the model whether it is ready. Return None if it has no `is_ready`, and False while its process restarts."""
+        """Ask the model whether it is ready. Return None if the model has no `is_ready`, and False while its process
+        restarts."""
         child = self._child
         if not self._has_is_ready:
             return None
@@ -185,7 +186,7 @@ class ChildSupervisor:
             child.give_up(f"the model's process gave no response for {bound_s:g} s and was ended")
 
     def break_off(self, model: str, reason: str) -> None:
-        """Kill the child if it is loading the model for the first time. The load fails with the reason."""
+        """Kill the child if it is loading the model for the first time. The load fails with `reason`."""
         child = self._child
         if not self._loaded and child is not None and model == self._spec.name:
             child.give_up(f"the model's process was ended, for {reason},")
@@ -280,4 +281,4 @@ class _StartingThread:
                 done.set_exception(error)
             else:
                 done.set_result(None)
-            del item, job, done  # they would keep a child that failed to start alive until the next job
+            del item, job, done  # otherwise a child that failed to start would exist until the next job

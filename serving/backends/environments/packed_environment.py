@@ -1,4 +1,4 @@
-"""Unpacks packed Python environments (conda-pack, venv-pack, tar) into a cache, once for each content.
+"""Unpacks packed Python environments (conda-pack, venv-pack, tar) into a cache, once for each content of an archive.
 
 If several models, instances and servers need one environment at the same time, one of them unpacks it, and the others wait. No
 archive can write outside its folder, because links are made after all files are written.
@@ -191,7 +191,8 @@ def _write(packed: TarReader, member: tarfile.TarInfo, path: Path) -> None:
 
 
 def _link(folder: Path, member: tarfile.TarInfo) -> None:
-    """Make a symbolic link to a path in the folder. Only a link to an interpreter may lead out, as in a virtual environment."""
+    """Make a symbolic link to a path in the folder. Only a link to an interpreter may lead out of the folder, as in a virtual
+    environment."""
     path = _inside(folder, member.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.parent.resolve() != folder.resolve() / path.parent.relative_to(folder):
@@ -206,7 +207,7 @@ def _link(folder: Path, member: tarfile.TarInfo) -> None:
 
 
 def _relocate(folder: Path) -> None:
-    """Run the archive's conda-unpack, if there is one. It replaces the old folder's name in files."""
+    """Run the archive's conda-unpack, if there is one. conda-unpack replaces the old folder's name in files."""
     script = folder / "bin" / "conda-unpack"
     if not script.is_file():
         return

@@ -202,7 +202,7 @@ class OnnxRuntimeInstance(ArrayInstance):
         return outputs
 
     def close(self) -> None:
-        """Release the session. Its memory is freed when the last instance and the backend have released it."""
+        """Release the session. A session's memory is freed when the last instance and the backend have released the session."""
         self._session = None
         self._run = _closed
 
@@ -267,7 +267,7 @@ def _signature(
 
 def _may_fit_inferred(config: ModelConfig, signature: Signature) -> bool:
     """Return whether ONNX Runtime should infer sizes of outputs that the file leaves open, because the configuration lacks them
-    or differs from the file. Triton takes the inferred shapes of outputs."""
+    or differs from the file. Triton uses the shapes of outputs that ONNX Runtime infers."""
     open_sizes = any(-1 in (output.shape or ())[1:] for output in signature.outputs)
     open_rows = any(-1 in (output.shape or ()) for output in signature.outputs)
     configured = config.output and all(output.dims for output in config.output)
@@ -275,7 +275,7 @@ def _may_fit_inferred(config: ModelConfig, signature: Signature) -> bool:
 
 
 def _depends_on_inference(config: ModelConfig, signature: Signature) -> bool:
-    """Return whether the configuration depends on shapes that the file lacks. Inferring shapes takes a session, which reads all
+    """Return whether the configuration depends on shapes that the file lacks. Inferring shapes needs a session, which reads all
     weights."""
     unknown = {tensor.name for tensor in (*signature.inputs, *signature.outputs) if tensor.shape is None}
     entries = [entry for entry in (*config.input, *config.output) if entry.name in unknown]

@@ -336,7 +336,8 @@ def missing_external_data(model: OnnxModel, folder: Path) -> list[str]:
 
 
 def _leads_nowhere_else(location: str) -> bool:
-    """Return whether a location is inside the model's folder. A leading '*' is a memory address to ONNX Runtime."""
+    """Return whether a location is inside the model's folder. ONNX Runtime reads a location with a leading '*' as a memory
+    address."""
     path = PurePosixPath(location)
     strange = "\\" in location or "\0" in location or location.startswith("*")
     return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and not strange

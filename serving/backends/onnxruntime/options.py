@@ -163,7 +163,7 @@ def session_is_exclusive(config: ModelConfig, device: Device) -> bool:
 
 
 def providers_for(spec: ModelSpec, device: Device) -> list[Provider]:
-    """Return the execution providers of a session, in order of preference. The first one must start."""
+    """Return the execution providers of a session, in order of preference. The first provider must start."""
     cpu: Provider = ("CPUExecutionProvider", {})
     accelerators = spec.config.optimization.execution_accelerators
     if device.kind == "gpu":
@@ -243,8 +243,8 @@ def _inside_model(spec: ModelSpec, key: str, value: str) -> str:
 def why_no_cuda() -> str:
     """Return why ONNX Runtime cannot use CUDA on this machine; "" if it can.
 
-    A provider may be in the list of available ones and still fail. Only a session that has started with it proves that it
-    works.
+    A provider in the list of available providers may still fail. Only a session that has started with the provider proves that
+    it works.
     """
     if "CUDAExecutionProvider" not in ort.get_available_providers():
         return "this onnxruntime package was built without CUDA"

@@ -56,7 +56,7 @@ def to_torch(array: Tensor, copy: bool = False) -> torch.Tensor:
 
 
 def to_numpy(tensor: torch.Tensor, name: str) -> Tensor:
-    """Return an array over a tensor's memory, or over a copy on the host."""
+    """Return an array over a tensor's memory or, for a tensor on a GPU, over a copy on the host."""
     _check_carried(tensor, name)
     tensor = tensor.detach().cpu()
     bf16 = tensor.dtype is torch.bfloat16

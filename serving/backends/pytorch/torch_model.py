@@ -90,7 +90,7 @@ def _load_torchscript(path: Path, archive: Archive, device: torch.device) -> Tor
 
 
 def _carries_tensor(argument: torch._C.Argument) -> bool:
-    """Return whether an argument of forward is an input. Raises INVALID_ARG if its type is wrong and it has no default."""
+    """Return whether an argument of forward is an input. Raises INVALID_ARG if the argument has a wrong type and no default."""
     kind = str(argument.type)
     if kind in ("Tensor", "Optional[Tensor]", "List[str]") or kind.startswith("Dict[str, Tensor"):
         return True

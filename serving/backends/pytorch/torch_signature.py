@@ -1,8 +1,8 @@
 """Infers the signature of a TorchScript module, because its file says little about it.
 
-A traced module may keep its example inputs. Their shapes and types, and the outputs of a run on torch's `meta` device, give
-the signature. The meta device has shapes without data, so the run computes nothing and reads no weights. Runs with two other
-batch sizes show whether the first dimension is free. A scripted module has only the names of its arguments.
+A traced module may keep its example inputs. Their shapes and types, and the outputs of a run on torch's `meta` device,
+determine the signature. The meta device has shapes without data, so the run computes nothing and reads no weights. Runs with
+two other batch sizes show whether the first dimension is free. A scripted module has only the names of its arguments.
 """
 
 from collections.abc import Sequence

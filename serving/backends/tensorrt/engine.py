@@ -57,7 +57,7 @@ def _torch_has_cuda() -> bool:
 
 
 def require_tensorrt(model: str) -> ModuleType:
-    """Return the `tensorrt` module. Raises UNAVAILABLE, with all missing parts, if it cannot be used."""
+    """Return the `tensorrt` module. Raises UNAVAILABLE, with all missing parts, if TensorRT cannot be used."""
     missing = why_missing()
     if missing:
         raise unavailable(f"model '{model}' needs TensorRT, but {missing}")
@@ -142,7 +142,8 @@ def _max_batch(engine: CudaEngine, inputs: Sequence[str], profile: int) -> int:
 
 
 def choose_profile(engine: CudaEngine, shapes: Mapping[str, Shape], profiles: Sequence[int]) -> int:
-    """Return the profile with the nearest optimum that allows these input shapes. Raises INVALID_ARG if there is none."""
+    """Return the profile with the nearest optimum that allows these input shapes. Raises INVALID_ARG if no profile allows
+    them."""
     allowed = [profile for profile in profiles if all(_fits(engine, n, s, profile) for n, s in shapes.items())]
     if not allowed:
         raise invalid(_outside(engine, shapes, profiles))
