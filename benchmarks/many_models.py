@@ -2,8 +2,8 @@
 
     python -m benchmarks.many_models --models 1000
 
-The program reports the seconds until the server is ready, the median milliseconds of its index, and its share of a core without
-requests, once in explicit mode and once in poll mode. The exit status is 1 if a limit is exceeded: 60 s, 50 ms, 2 %.
+The program reports the seconds until the server is ready, the median milliseconds of its index, and its share of a core while
+idle. It measures explicit mode and poll mode. The exit status is 1 if a limit is exceeded: 60 s, 50 ms, 2 %.
 """
 
 import argparse

@@ -2,10 +2,10 @@
 
     python -m benchmarks.rollout_soak --requests 500000
 
-The program runs a whole `manage.py up` and leads the rollout over the dashboard's REST API: 5, 25, 50 per cent, back to stable
-in the middle, then 5, 25, 50, 100 per cent, and the promotion. Most clients are raw HTTP connections, the others are the stock
-tritonclient over HTTP and gRPC. Every answer must match the version that it names. Shares are counted only between two
-changes, and must be within five standard deviations. The exit status is 1 if a request fails or a share is wrong.
+The program runs a complete `manage.py up` and controls the rollout over the dashboard's REST API: 5, 25, 50 per cent, abort,
+then 5, 25, 50, 100 per cent, and promotion. Most clients are raw HTTP connections, the others are the stock tritonclient over
+HTTP and gRPC. Every answer must match the version that it names. Shares are counted only while the weight does not change, and
+must be within five standard deviations. The exit status is 1 if a request fails or a share is wrong.
 """
 
 import argparse

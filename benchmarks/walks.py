@@ -118,7 +118,7 @@ def _own_caller(frame: FrameType) -> str:
 
 # -- the dashboard ---------------------------------------------------------------------------------------------------------
 def dashboard_walks() -> dict[str, Count]:
-    """Count publications and a step of a rollout, on a data folder of their own."""
+    """Count publications and a step of a rollout, in a separate data folder."""
     with tempfile.TemporaryDirectory(prefix="slipway-walks-") as folder:
         os.environ.update(SLIPWAY_DATA=folder, DJANGO_SETTINGS_MODULE="dashboard.settings")
         import django

@@ -4,7 +4,7 @@
     python -m tools.screenshots --traffic 900 --docs  also the picture of the README, into docs/images
     python -m tools.screenshots --guide               only the pictures of docs/guide.md, into docs/images/guide (journey.py)
 
-The program runs a real Slipway on a data folder of its own, with real requests, a failed model and a degraded model.
+The program runs a real Slipway with a separate data folder, real requests, a failed model and a degraded model.
 """
 
 import argparse

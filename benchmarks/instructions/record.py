@@ -22,7 +22,7 @@ def python_build() -> str:
 
 
 def path(compiled: bool) -> Path:
-    """Return the file of the record. The compiled modules have a record of their own."""
+    """Return the file of the record. The compiled modules have a separate record."""
     return Path(__file__).parent / ("recorded_compiled.json" if compiled else "recorded.json")
 
 

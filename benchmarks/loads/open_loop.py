@@ -84,7 +84,7 @@ class HttpConnection(Connection):
 
 
 class GrpcConnection(Connection, Http2Client):
-    """A connection for unary calls, one after the other, each on a stream of its own."""
+    """A connection for unary calls, one after the other, each on a new stream."""
 
     def __init__(self, address: str, request: Request) -> None:
         super().__init__(address)
