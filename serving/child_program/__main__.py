@@ -47,7 +47,7 @@ def main() -> None:
     ends = [socket.socket(fileno=descriptor) for descriptor in (channel, link)]
     for end in ends:
         end.set_inheritable(False)
-    # The project's root takes the place of the script's folder. `loop` removes it for a model that imports its own modules.
+    # The project's root replaces the script's folder. `loop` removes the root for a model that imports its own modules.
     sys.path[0] = str(Path(__file__).resolve().parents[2])
     from serving.backends.channel.packet_channel import PacketChannel
     from serving.child_program import loop

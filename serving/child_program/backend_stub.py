@@ -63,7 +63,7 @@ class SharedBatch(Batch):
 
 
 class BackendStub(Stub):
-    """One instance of a backend. `config` in its messages is a serialized ModelConfig in base64."""
+    """One instance of a backend. `config` in the messages is a serialized ModelConfig in base64."""
 
     def __init__(self, message: Initialize, link: socket.socket) -> None:
         settings = cast("InitializeBackend", message)

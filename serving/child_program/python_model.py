@@ -58,7 +58,7 @@ def import_model(model_file: Path) -> type[TritonPythonModel]:
 
 
 class PythonModel:
-    """An initialized TritonPythonModel. Exceptions of its methods are not caught."""
+    """An initialized TritonPythonModel. Exceptions of the model's methods are not caught."""
 
     def __init__(self, model_file: Path, args: dict[str, str]) -> None:
         model_class = import_model(model_file)

@@ -178,8 +178,8 @@ class _BatchExecutor(_Executor):
 
 
 class _DecoupledExecutor(_Executor):
-    """Executes a decoupled model, which sends all responses with response senders. Its threads may read the inputs long after
-    `execute` has returned. windows: the windows of requests with an open stream, by key."""
+    """Executes a decoupled model, which sends all responses with response senders. The model's threads may read the inputs long
+    after `execute` has returned. windows: the windows of requests with an open stream, by key."""
 
     def __init__(
         self,
@@ -272,7 +272,8 @@ class _Readiness:
 
 
 def _responses(requests: list[ReceivedRequest], result: object) -> list[pb_utils.InferenceResponse | None]:
-    """Return the response of each request. It is None for a rescheduled request, and for a request that its sender answers."""
+    """Return the response of each request. The response is None for a rescheduled request, and for a request that its sender
+    answers."""
     if result is None and all(request.sender is not None for request in requests):
         return [None] * len(requests)
     if not isinstance(result, list):

@@ -25,8 +25,8 @@ class Stub(ABC):
     ) -> list[ResponseBody]:
         """Return one response for each request, or [] for a decoupled model, which sends its responses itself.
 
-        key: the server's number for the first request. The others have the next numbers. memory: the memory of the inputs,
-        which the server may overwrite after this method returns. writer: takes the outputs.
+        key: the server's number for the first request. The other requests have the next numbers. memory: the memory of the
+        inputs, which the server may overwrite after this method returns. writer: takes the outputs.
         """
 
     @staticmethod

@@ -27,7 +27,7 @@ _FOLDER = "/dev/shm"
 _KEY = re.compile(r"/?[A-Za-z0-9_.\-]{1,250}")
 _MAX_SIZE = 1 << 46
 _MAX_REGIONS = 4096
-_DESCRIPTORS_PART = 4  # the part of the process's descriptors that mapped objects may use: 1/4
+_DESCRIPTORS_PART = 4  # mapped objects may use 1/4 of the process's descriptors
 
 
 class ClientMemory(np.ndarray[Any, Any]):

@@ -85,7 +85,8 @@ def _as_tensor(data: NDArray[np.uint8], row: Datatype, shape: tuple[int, ...], c
 
 
 def output_rule(name: str, parameters: Mapping[str, object]) -> OutputRule | None:
-    """Return the rule in an output's parameters, or None if the client wants the tensor. Raises INVALID_ARG if one is wrong."""
+    """Return the rule in an output's parameters, or None if the client wants the tensor. Raises INVALID_ARG if a parameter is
+    wrong."""
     classes = parameters.get("classification", 0)
     if type(classes) is not int or not 0 <= classes < 1 << 32:
         raise invalid(f"output '{name}': expected 'classification' to be a number of classes")
@@ -98,7 +99,8 @@ def output_rule(name: str, parameters: Mapping[str, object]) -> OutputRule | Non
 def find_targets(
     rules: Mapping[str, OutputRule], memory: SharedMemory, inputs: Sequence[MemoryRange | None]
 ) -> dict[str, OutputTarget]:
-    """Look up the memory that the rules name. Raises NOT_FOUND if a region does not exist, INVALID_ARG if it is too small.
+    """Look up the memory that the rules name. Raises NOT_FOUND if a region does not exist, INVALID_ARG if a region is too
+    small.
 
     inputs: the memory ranges of the request's inputs, or None for an input that is not in shared memory."""
     return {name: _target(rule, memory, inputs) for name, rule in rules.items()}
@@ -168,7 +170,8 @@ def _write_output(response: InferenceResponse, name: str, tensor: Tensor, target
 
 
 def _write(name: str, tensor: Tensor, memory: "RegionMemory") -> int:
-    """Copy a tensor into shared memory, unless it is there already. Return its bytes. Raises INVALID_ARG if it does not fit."""
+    """Copy a tensor into shared memory, unless it is there already. Return its bytes. Raises INVALID_ARG if the tensor does not
+    fit."""
     row = datatype_of(tensor)
     data = np.frombuffer(serialize_bytes(tensor), np.uint8) if row.itemsize == 0 else None
     size = tensor.nbytes if data is None else data.nbytes

@@ -71,7 +71,7 @@ class ReportObject(TypedDict):
 
 
 class Report:
-    """Collects the report; `as_object` returns it for printing."""
+    """Collects the report; `as_object` returns the report for printing."""
 
     def __init__(self) -> None:
         self.format = formats.UNKNOWN
@@ -172,7 +172,8 @@ def inspect(path: Path, name: str = "", config_file: Path | None = None) -> Repo
 
 
 def _say_pointers(report: Report, folder: Path) -> bool:
-    """Report files that are Git LFS pointers, which the model's reader would not recognise. Return whether there are any."""
+    """Report files that are Git LFS pointers, which the model's reader would not recognise. Return whether there are such
+    files."""
     found = formats.pointers(folder)
     for path in found[:_MAX_POINTERS]:
         report.error(
@@ -442,7 +443,7 @@ def _check_given(report: Report, model: Path, given: ModelConfig, name: str) -> 
                 f"the configuration's backend is '{completed.backend}', but the file is for {report.format.backend}"
             )
             return
-        if report.format is not formats.PYTHON:  # the model's own code completes it, when it is loaded
+        if report.format is not formats.PYTHON:  # the model's own code completes its configuration at load
             backend_class(completed.backend).complete_config(completed, model.parent)
     except ServingError as error:
         report.error(error.message)

@@ -4,8 +4,8 @@ Golden requests run one after another through the model's scheduler and instance
 fill the response cache. However, models that already serve count them: the models of an ensemble's steps, and models that a
 Python model calls.
 
-A serving version that gets a change without a new model keeps its answers. It gets only the golden requests that it has not
-passed yet, and counts them like requests of clients.
+A serving version that gets a change without a new model keeps its answers. Such a version gets only the golden requests that it
+has not passed yet, and counts them like requests of clients.
 
 A golden request to a model with a sequence batcher has to both begin and end its sequence. A decoupled model has to answer a
 golden request with exactly one response, because nothing says which of several responses is the expected one.

@@ -98,7 +98,7 @@ class LoadStopped(ServingError):
 
     @property
     def worth_trying_again(self) -> bool:
-        """Return whether the same load may succeed the next time. It will not if a golden request failed."""
+        """Return whether the same load may succeed the next time. A load whose golden requests failed would fail again."""
         return not self.report.steps or self.report.steps[-1].step is not Step.GOLDEN
 
 

@@ -111,7 +111,8 @@ class Model:
         self.scheduler.configure(config)
 
     async def drain(self) -> None:
-        """Accept only requests of open sequences. Once these have ended and all requests are answered, free everything."""
+        """Accept only requests of open sequences. Free everything once these sequences have ended and all requests are
+        answered."""
         self._draining = True
         if self._server_cache is not None:
             self._server_cache.models_changed()
@@ -159,8 +160,8 @@ class Model:
 
     @property
     def labels(self) -> Labels:
-        """Return the labels from the label files. An output of an ensemble that no label file covers takes the labels of the
-        step that makes the output."""
+        """Return the labels from the label files. An output of an ensemble without a label file has the labels of the step that
+        produces the output."""
         if self._step_labels is None:
             return self._labels
         own = {name: labels for name, labels in self._labels.items() if labels}

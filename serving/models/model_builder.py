@@ -61,7 +61,7 @@ class ModelBuilder:
 
     async def shortage(self, plans: Iterable[Plan], *, awake: bool) -> str:
         """Make room in the budgets for the models to be built. Return why they still do not fit into the available memory, or
-        "" if they fit. This check counts only their `least_memory`."""
+        "" if they fit. Only their `least_memory` is compared with the available memory."""
         if not self._runtime.checks_memory:
             return ""
         needed = least = NOTHING

@@ -37,7 +37,7 @@ class ModelInstances:
     """Has no instances before `load` and after `free`. Runs on the event loop's thread."""
 
     def __init__(self, spec: ModelSpec, runtime: Runtime, scheduler: InstanceScheduler, on_sent: Send) -> None:
-        """scheduler: gives batches to the instances, and takes back finished ones. on_sent: takes answers outside of
+        """scheduler: gives batches to the instances, and takes back finished batches. on_sent: takes answers outside of
         batches."""
         self.warnings: list[str] = []
         self._spec = spec
@@ -181,7 +181,8 @@ class ModelInstances:
         return batches
 
     async def _let_go(self, instance: Instance) -> None:
-        """Take an instance out of service. Its open sequences finish on it. New sequences begin on other instances."""
+        """Take an instance out of service. The instance's open sequences finish on it. New sequences begin on other
+        instances."""
         self._running.remove(instance)
         vacated = self._scheduler.vacate(instance)
         if vacated is None:

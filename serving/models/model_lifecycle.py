@@ -1,8 +1,8 @@
 """The versions of one model and their states (UNAVAILABLE, LOADING, READY or UNLOADING), each with a reason.
 
 A load covers all versions that the policy selects, and succeeds or fails as a whole, as in Triton. New models are built and
-warmed up while the old ones serve. When all new models are ready, each version switches one reference and lets its old model
-finish its requests. If one version does not load, none of the new models serves, and the old ones keep serving.
+warmed up while the old ones serve. When all new models are ready, each version switches to its new model, and the old model
+finishes its requests. If one version does not load, none of the new models serves, and the old ones keep serving.
 """
 
 import asyncio
@@ -104,7 +104,7 @@ class ModelLifecycle:
         self._drains: set[asyncio.Task[None]] = set()
         # Maps each version number and alias, as text, to its model.
         self._models_by_version: dict[str, Model | SleepingModel] = {}
-        # Maps these names, and names under which sequences are still open, to destinations.
+        # Maps the names of versions, and names under which sequences are still open, to destinations.
         self._destinations: dict[str, Destination] = {}
         self._progress: LoadProgress | None = None  # the load that is under way or whose replaced models still drain
         self._checking: asyncio.Task[None] | None = None  # the task that runs the golden requests of the load
@@ -123,7 +123,7 @@ class ModelLifecycle:
         return found if found is not None else self._resolve_unusual(version)
 
     def destination(self, version: str) -> Destination:
-        """Return where a request for a version goes, as a client wrote the version. Raises the same errors as `resolve`."""
+        """Return the destination of a request for a version as a client wrote it. Raises the same errors as `resolve`."""
         found = self._destinations.get(version)
         return found if found is not None else self._resolve_unusual(version)
 
@@ -243,7 +243,7 @@ class ModelLifecycle:
         return [result for result in results if not isinstance(result, BaseException)]
 
     async def _plan(self, golden: Sequence[GoldenCheck], source: VersionSource) -> Change:
-        """Complete the configuration of a version. Most of its mistakes are found here, before any model is built."""
+        """Complete the configuration of a version. Most mistakes are found here, before any model is built."""
         version = self.versions.get(source.version)
         if version is None or version.model is None:
             statistics = self._builder.statistics(source.version)
@@ -257,7 +257,7 @@ class ModelLifecycle:
         return Change(version, source, config, built=not version.takes_in_place(source, config, awake=asked))
 
     async def _prepare_traffic(self, sources: list[VersionSource], changes: list[Change]) -> dict[str, Connected]:
-        """Return the remote arms of the traffic policy. Raises _Failed if one is not allowed or does not fit this model."""
+        """Return the remote arms of the traffic policy. Raises _Failed if an arm is not allowed or does not fit this model."""
         policy = traffic_of(sources[0].config)
         if policy is None:
             return {}
@@ -336,7 +336,7 @@ class ModelLifecycle:
     def break_off(self, reason: str) -> None:
         """Fail a load that waits for golden requests or for a child process, because either may hang. reason: a clause.
 
-        Other loads end without this."""
+        Loads that wait for neither of these end without this call."""
         self._runtime.child_watch.break_off(self.name, reason)
         if self._checking is not None:
             self._broken_off = reason
@@ -581,8 +581,8 @@ class ModelLifecycle:
                 destinations[name] = SequenceRoute(version.models, self._fresh(name, destinations))
 
     def _fresh(self, name: str, destinations: dict[str, Destination]) -> Callable[[InFlightRequest], None]:
-        """Return the function that submits a request for a name if it belongs to no open sequence. It raises an error if no
-        model has the name."""
+        """Return the function that submits a request for a name if it belongs to no open sequence. The returned function raises
+        an error if no model has the name."""
         found = destinations.get(name)
         return found.submit if found is not None else lambda request: self._resolve_unusual(name).submit(request)
 

@@ -105,7 +105,7 @@ class ModelLoader:
         files: Mapping[str, bytes] | None = None,
         golden: Sequence[GoldenCheck] = (),
     ) -> LoadReport:
-        """Load or reload the model of that name in each namespace that has one. `files` create one in the namespace "".
+        """Load or reload the model of that name in each namespace that has one. `files` create a model in the namespace "".
 
         The steps of an ensemble are loaded first, unless they are loaded already. Loading an unchanged model does nothing.
         Raises LoadStopped, with the reason and the steps so far, if a load fails.
@@ -254,7 +254,7 @@ class ModelLoader:
 
     @property
     def _refreshes(self) -> bool:
-        """Return whether a load asks the cloud for the newest files. If not, only polls do."""
+        """Return whether a load asks the cloud for the newest files. Otherwise only polls ask the cloud."""
         return self._options.model_control_mode == "explicit"
 
     async def _read_model(self, model: ModelIdentifier, config: str, files: Mapping[str, bytes]) -> Reading:
@@ -346,7 +346,7 @@ class ModelLoader:
         return list(unread)
 
     def _levels_above(self, ensemble: ModelIdentifier) -> int:
-        """Return how many levels of serving ensembles are above this one; 0 if it was never loaded."""
+        """Return how many levels of serving ensembles are above this ensemble; 0 if it was never loaded."""
         lifecycle = self._models.get(ensemble)
         if lifecycle is None or not lifecycle.versions:
             return 0

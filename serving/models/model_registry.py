@@ -66,7 +66,8 @@ class ModelRegistry:
 
     # -- names -----------------------------------------------------------------------------------------------------
     def find(self, name: str) -> ModelLifecycle:
-        """Return the model that a bare name means. Raises NOT_FOUND if there is none, and INVALID_ARG if there are several."""
+        """Return the model that a bare name means. Raises NOT_FOUND if no model has the name, and INVALID_ARG if several have
+        it."""
         lifecycle = self.by_name.get(name)
         if lifecycle is None:
             if name not in self._namesakes:
@@ -80,7 +81,7 @@ class ModelRegistry:
 
     def find_step(self, name: str, namespace: str) -> ModelLifecycle:
         """Return the model that a step means now: the model in the ensemble's own namespace. If that model is unloaded or not
-        loaded yet, it is the requested model of this name in another namespace, provided that there is only one."""
+        loaded yet, the step means the requested model of this name in another namespace, provided that there is only one."""
         own = self._all.get((name, namespace))
         if own is not None and own.default is not None:
             return own

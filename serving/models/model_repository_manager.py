@@ -227,7 +227,8 @@ class ModelRepositoryManager:
 
     # -- life ------------------------------------------------------------------------------------------------------
     async def shutdown(self) -> None:
-        """Finish every request, then unload: until then a request may still call other models (steps, Python models)."""
+        """Finish every request before any model is unloaded, because requests may still call other models (steps, Python
+        models)."""
         self._residency.stop()
         try:
             while any(lifecycle.busy() for lifecycle in self._models) or self.rollouts.busy():

@@ -83,9 +83,8 @@ class ModelVersion:
         return [*self.models, self.incoming] if self.incoming else self.models
 
     def takes_in_place(self, source: VersionSource, config: ModelConfig, *, awake: bool) -> bool:
-        """Return whether the serving model can take a new configuration without being built again: the files are the same, the
-        change needs no new build, and the model need not be woken. awake: the model has to be awake, whatever its residency
-        is."""
+        """Return whether the serving model can take a new configuration: the files are the same, and the change needs neither a
+        new build nor a wake-up. awake: the model has to be awake, whatever its residency is."""
         if self.model is None or self.source is None or self.source.files != source.files:
             return False
         must_wake = self.asleep and (awake or residency_of(config).mode == PINNED)

@@ -72,6 +72,6 @@ class RepositoryPoller:
         failed_loads = await failures(loads)
         for model, _ in failed_loads:
             if not self._repositories.is_current(model):
-                # The key stays, so that the model is unloaded if it disappears meanwhile.
+                # The model stays a key, so that it is unloaded if it disappears meanwhile.
                 self._fingerprints[model] = None
         return failed + [(model.name, error) for model, error in failed_loads]

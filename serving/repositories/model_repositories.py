@@ -117,7 +117,8 @@ class ModelRepositories:
 
     # -- files and network -----------------------------------------------------------------------------------------
     def list_remote(self, *, until_stable: bool) -> list[tuple[str, ServingError]]:
-        """List the models in the cloud. Return the addresses that did not answer. Their last list stays in use."""
+        """List the models in the cloud. Return the addresses that did not answer. The last list from such an address stays in
+        use."""
         failures = []
         for repository in self.remote:
             shown = repository.address.shown

@@ -84,7 +84,8 @@ def fingerprint(model_dir: Path) -> Files:
 
 
 def write_override(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Store Triton's `file:<version>/<name>` parameters below `folder`. Raises UnsafePath for a name that leads out of it."""
+    """Store Triton's `file:<version>/<name>` parameters below `folder`. Raises UnsafePath for a name that leads out of the
+    folder."""
     for name, content in files.items():
         relative = layout.relative_path(posixpath.normpath(name.removeprefix("file:").lstrip("/")))
         target = folder / relative
@@ -107,7 +108,7 @@ def _parse_override(text: str) -> ModelConfig:
 
 
 def _read_config(model_dir: Path, version: int | None, custom: str, strict: bool) -> ModelConfig:
-    """Read config.pbtxt. Without it, return an empty configuration, which will be completed from the model file."""
+    """Read config.pbtxt. Without a config.pbtxt, return an empty configuration, which will be completed from the model file."""
     if strict and not model_config.has_config(model_dir, custom):
         raise not_found(
             f"failed to open text file for read {model_dir.name}/{layout.CONFIG_FILE}: No such file or directory, and "

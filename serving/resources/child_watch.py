@@ -42,7 +42,7 @@ class ChildWatch:
             self._watched.discard(one)
 
     def break_off(self, model: str, reason: str) -> None:
-        """End the children that are loading a model for the first time. The load fails with the reason."""
+        """End the children that are loading a model for the first time. The load fails with `reason`."""
         with self._lock:
             watched = list(self._watched)
         for one in watched:

@@ -14,7 +14,8 @@ _NODES = Path("/sys/devices/system/node")
 
 
 def host_policies(settings: Iterable[HostPolicySetting]) -> dict[str, Cores]:
-    """Return the cores of each policy: those that all its settings name. Raises INVALID_ARG if this process may use none."""
+    """Return the cores of each policy: the cores that all its settings name. Raises INVALID_ARG if this process may use none of
+    them."""
     policies: dict[str, Cores] = {}
     for policy, setting, value in settings:
         cores = _of_node(int(value)) if setting == "numa-node" else core_list(value)

@@ -7,7 +7,8 @@ BURST_NS = 4_000_000.0  # the most time that executions may take after a pause
 
 
 class LoopTime:
-    """A token bucket that fills with `SHARE` of the passing time. Executions on the loop empty it. Used on the loop's thread.
+    """A token bucket that fills with `SHARE` of the passing time. Executions on the loop take time out of it. Used on the
+    loop's thread.
 
     in_flight: the number of requests that models have accepted and not yet answered.
     """

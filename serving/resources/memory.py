@@ -1,8 +1,8 @@
 """Measures the memory of each model on the host and on each GPU, in two figures.
 
-`memory` is the published figure, which is the same for every load of a model. For a model in the server's process, it is
-the size of the model's files on each device that has instances. For a model in child processes, it is the memory of
-those processes. They are read off the loop, at most once a second unless a caller waits.
+`memory` is the published figure, which is the same for every load of a model. For a model in the server's process, `memory` is
+the size of the model's files on each device that has instances. For a model in child processes, `memory` is the memory of those
+processes. Child processes are read off the loop, at most once a second unless a caller waits.
 
 `held` is the figure for memory budgets: the larger of `memory` and, if the load ran alone, the growth of the server's memory.
 `held` differs between loads, because the first model of a framework also loads its libraries, and later loads reuse freed

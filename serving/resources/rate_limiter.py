@@ -83,7 +83,7 @@ class RateLimiter:
         self._waiters.ask()  # a resource may have more copies than before
 
     def unregister(self, holder: object) -> None:
-        """Forget an instance. The resources that it holds stay counted until they are released."""
+        """Forget an instance. The resources that the instance holds stay counted until they are released."""
         self._waiters.withdraw(holder)
         for table in (self._demands, self._turns):
             table.pop(holder, None)
@@ -113,7 +113,7 @@ class RateLimiter:
         return True
 
     def release(self, holder: object) -> None:
-        """Release the holder's resources. Waiters for them are resumed soon."""
+        """Release the holder's resources. Waiters for these resources are resumed soon."""
         self._used.subtract(dict(self._granted.pop(holder, NO_DEMAND).resources))
         self._waiters.ask()
 

@@ -1,7 +1,7 @@
 """Limits the total bytes of requests and of unread answers, over all connections of both protocols.
 
-Frontends take room as the bytes of a body arrive, regardless of the announced length. They give it back when the client has
-taken the answer, which may be as large. A request that finds no room is refused immediately. If it waited instead, it would
+Frontends take room as the bytes of a body arrive, regardless of the announced length. Frontends give the room back when the
+client has taken the answer, which may be as large. A request that finds no room is refused immediately. A waiting request would
 keep the room that it already has, and other requests could not continue.
 
 The limit of a client depends on the free room: a connection may hold CONNECTION_PART times the free room, an address
@@ -63,7 +63,7 @@ class RequestMemory:
         return CLIENTS - list(self._by_client).count(0)
 
     def take(self, size: int) -> None:
-        """Take room for `size` bytes more. Raises Exhausted if there is none."""
+        """Take room for `size` bytes more. Raises Exhausted if there is no room."""
         if self.total() + size > self.limit:
             raise self.exhausted()
         self.taken += size
@@ -92,7 +92,7 @@ class ConnectionMemory:
         self.held = 0
 
     def take(self, size: int) -> None:
-        """Take room for `size` bytes more. Raises Exhausted if there is none, or if the connection or client is at its
+        """Take room for `size` bytes more. Raises Exhausted if there is no room, or if the connection or client is at its
         limit."""
         memory = self._memory
         free = memory.limit - memory.total() - size

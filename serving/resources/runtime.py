@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class ModelControl(Protocol):
-    """Loads, unloads and checks other models for a model. The server implements it, on the loop's thread."""
+    """Loads, unloads and checks other models for a model. The server implements this protocol, on the loop's thread."""
 
     async def load_model(self, name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> object: ...
 

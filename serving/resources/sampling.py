@@ -16,8 +16,8 @@ PATIENCE_S = 1.0  # a caller that has waited this long takes the previous readin
 
 
 class Sample(Generic[T]):
-    """The latest reading of a value. Each reading runs on a separate thread. While a reading runs or hangs, no other begins,
-    and the latest value stays. Used on the event loop's thread."""
+    """The latest reading of a value. Each reading runs on a separate thread. While a reading runs or hangs, no other reading
+    begins, and the latest value stays. Used on the event loop's thread."""
 
     def __init__(self, name: str, read: Callable[[], T], interval_s: float = 0.0) -> None:
         """Make the first reading. name: the value's name for the log. interval_s: the least time between two readings."""

@@ -49,7 +49,7 @@ class AnswerStream:
             self._link.tell(message, writer)
 
     def _may_send(self, body: ResponseBody) -> bool:
-        """Wait until the client has taken earlier responses; return False if it does not take them."""
+        """Wait until the client has taken earlier responses. Return False if the client does not take them."""
         if self._window is not None and "outputs" in body and not self._given_up:
             self._given_up = not self._window.wait(sum(row[4] for row in body["outputs"]))
             if self._given_up:

@@ -4,7 +4,7 @@ from enum import Enum
 
 
 class TritonModelException(Exception):
-    """Raised by a model. The client gets its text."""
+    """Raised by a model. The client gets the exception's text."""
 
 
 class ErrorCode(Enum):

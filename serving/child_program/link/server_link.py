@@ -1,7 +1,8 @@
 """The child's link to the server, for streamed responses and for questions from any thread. Batches have another channel.
 
-A message may have tensors in a segment that is used once. A question has an `id`. Its answers have the same `id`, and the last
-one has `final`. A message with an `op` does not answer a question. serving/backends/channel/messages.py lists all messages.
+A message may have tensors in a segment that is used once. A question has an `id`. The answers to a question have its `id`, and
+the last answer has `final`. A message with an `op` does not answer a question. serving/backends/channel/messages.py lists all
+messages.
 """
 
 import itertools
@@ -31,7 +32,7 @@ OnAnswer = Callable[[ReceivedAnswer], None]
 
 
 class ServerLink:
-    """The connection to the server. It is opened at the first use, because most models never use it.
+    """The connection to the server. The connection is opened at its first use, because most models never use it.
 
     `on_message` takes messages that are no answers, on a thread of the link. It must not block.
     """

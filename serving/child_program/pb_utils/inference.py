@@ -41,7 +41,8 @@ class PreferredMemory:
 
 
 def torch_device(preferred: PreferredMemory | None) -> str:
-    """Return torch's name for the GPU to copy outputs to; "" for the host. Raises TritonModelException if it is missing."""
+    """Return torch's name for the GPU to copy outputs to; "" for the host. Raises TritonModelException if that GPU is
+    missing."""
     if preferred is None or preferred.preferred_memory_type is MemoryType.TRITONSERVER_MEMORY_CPU:
         return ""
     try:
@@ -69,8 +70,8 @@ class Question(NamedTuple):
 
 
 class ResponseIterator:
-    """The responses of one inference as they arrive, for `for` or `async for`. The last one may be empty, as in Triton. When
-    all responses were read, iteration can start again."""
+    """The responses of one inference as they arrive, for `for` or `async for`. The last response may be empty, as in Triton.
+    When all responses were read, iteration can start again."""
 
     def __init__(self, question: Question) -> None:
         self._question = question
@@ -108,7 +109,7 @@ class ResponseIterator:
             _resolve(self.begun, None)
 
     def cancel(self) -> None:
-        """Ask the other model to stop. Responses that it still sends are kept."""
+        """Ask the other model to stop. Responses that the model still sends are kept."""
         message: Cancel = {"op": "cancel", "ask": self._id, "waits": True}
         self._question.link.tell(message)
 

@@ -35,7 +35,8 @@ TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 
 
 class InferenceTrace:
-    """The trace of a request. An inference on another model becomes part of it if the model passes it to the inference."""
+    """The trace of a request. An inference on another model becomes part of a trace if the model passes the trace to the
+    inference."""
 
     def __init__(self, key: int = 0, context: str = "") -> None:
         self._key = key
