@@ -127,7 +127,7 @@ def auth_file_repair() -> str:
             return ""
         _write()
     message = (
-        "The file that says who may infer (auth.json) differed from the tokens of the database; it is written anew."
+        "The file that says who may infer (auth.json) differed from the tokens of the database; it was written again."
     )
     server_event_record(server=server_ensure_local(), kind=EventKind.REPAIRED, message=message)
     audit_record(actor=SYSTEM, action="token.repair", summary=message)

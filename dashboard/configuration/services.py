@@ -35,7 +35,7 @@ EFFECTS = {
     "none": "Nothing changes.",
     "in_place": "Applies in place: no reload, no request waits.",
     "versions": "Loads and unloads versions; those that stay are not touched.",
-    "reload": "Reloads the model beside the one that serves, then switches; no request fails.",
+    "reload": "Loads the model again next to the serving one, then switches; no request fails.",
 }
 
 

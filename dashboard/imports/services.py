@@ -422,7 +422,7 @@ def _ensemble_there(workflow: SetUpWorkflow) -> Row | None:
     found = workflows.ensemble_present(workflow, row)
     if found is None:
         return None
-    return _ensemble_row(workflow, "there", "it is there already, and stays as it is", found.number)
+    return _ensemble_row(workflow, "there", "it exists already, and is not changed", found.number)
 
 
 def _refuse_unmanaged(name: str, row: Model | None) -> None:
@@ -441,7 +441,7 @@ def _refused_or_there(version: SetUpVersion, row: Model | None, *, read: bool) -
     if found is None:
         return None
     refuse_another(version, found, read=read)
-    return _row(version, "there", "it is there already, and stays as it is", found.number)
+    return _row(version, "there", "it exists already, and is not changed", found.number)
 
 
 def _served(model: SetUpModel, actor: Actor, *, load: bool) -> str:

@@ -226,7 +226,7 @@ def _store(params: StoreParams, options: TorchServeOptions, folder: Path) -> Pat
 def _refuse_outside(path: Path, anywhere: bool) -> None:
     if not anywhere and not _is_allowed(path):
         raise Forbidden(
-            f"'{path.name}' lies outside of the folders that may be imported; an administrator allows its folder by "
+            f"'{path.name}' is outside of the folders that may be imported; an administrator allows its folder by "
             "SLIPWAY_IMPORT_FOLDERS"
         )
 
@@ -239,7 +239,7 @@ def _without_paths(options: TorchServeOptions, notes: list[str]) -> tuple[TorchS
     """Remove metrics_config if its file is outside the allowed folders, because the server would read that file."""
     if options.metrics_config is None or _is_allowed(options.metrics_config):
         return options, notes
-    sentence = "metrics_config is passed over: the file lies outside of the folders that may be imported"
+    sentence = "metrics_config is passed over: the file is outside of the folders that may be imported"
     return replace(options, metrics_config=None), [*notes, sentence]
 
 

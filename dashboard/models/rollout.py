@@ -266,7 +266,7 @@ class Rollout(models.Model):
     def undone_in_words(self) -> str:
         """A sentence about the effect of undoing the rollout."""
         stays = "" if self.under_way else ", which is still loaded,"
-        again = "goes on to answer everything" if self.shadows else "answers everything again, at once"
+        again = "continues to answer everything" if self.shadows else "answers everything again immediately"
         return f"{capfirst(self.stable_words)}{stays} {again}."
 
     @property

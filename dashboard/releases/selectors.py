@@ -206,7 +206,7 @@ def _protected(model: Model, back: Release | None) -> Iterable[tuple[int, str]]:
         for number in back.versions:
             yield (
                 number,
-                f"version {number} of '{name}' is the way back, to release {back.number}; it is needed for that",
+                f"version {number} of '{name}' is needed to go back to release {back.number}",
             )
 
 

@@ -41,5 +41,5 @@ def server(request: HttpRequest, name: str) -> HttpResponse:
 @post("servers/<slug:name>/restart", Right.ADMINISTER, name="server_restart")
 def restart(request: HttpRequest, name: str) -> HttpResponse:
     found = select.server_get(name)
-    done = "The server is restarting. Requests under way are finished first, and every model comes back by itself."
+    done = "The server is restarting. Requests under way are finished first, and every model is loaded again automatically."
     return act(request, server_restart, done, "server", name, server=found)

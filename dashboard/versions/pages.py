@@ -159,7 +159,7 @@ def version_make_live(request: HttpRequest, name: str, number: int) -> HttpRespo
         return render(request, "versions/live.html", context)
     chosen = found.fitting if request.POST.get("config") == "fitting" else None
     given = {"version": version, "document": chosen.document if chosen else None}
-    done = f"Version {number} is being made live. What serves now goes on until it is ready."
+    done = f"Version {number} is being made live. The present versions serve until it is ready."
     return act(request, version_services.release_promote, done, "model_releases", name, **given)
 
 
@@ -191,7 +191,7 @@ def _names_typed(model: Model, rows: list[tuple[str, str]]) -> dict[str, int]:
         if not alias:
             continue
         if alias in names:
-            raise Invalid(f"'{alias[:80]}' stands in two rows; a name means one version")
+            raise Invalid(f"'{alias[:80]}' is in two rows; an alias names one version")
         if number is not None:
             names[alias] = number
         elif newest is None or alias not in newest.aliases:
@@ -217,7 +217,7 @@ def model_retention(request: HttpRequest, name: str) -> HttpResponse:
 def release_go_back(request: HttpRequest, name: str, number: int) -> HttpResponse:
     model = select.model_get(name)
     given = {"model": model, "release": release_get(model, number)}
-    done = f"Going back to release {number}. What serves now goes on until it is ready."
+    done = f"Going back to release {number}. The present versions serve until it is ready."
     return act(request, version_services.release_go_back, done, "model_releases", name, **given)
 
 

@@ -48,7 +48,7 @@ BREAK_OFF_S = 5.0  # a load that is no longer wanted is cancelled after this tim
 _ENDED = "The inference server ended while it loaded this release."
 _REPLACED = "Another release was wanted before it was ready, so its load was broken off after {:.0f} s."
 _HELD = (
-    "The inference server ended {} times in a row while it loaded this model, so it is not tried again by itself. "
+    "The inference server ended {} times in a row while it loaded this model, so it is not tried again automatically. "
     "Load it once more to try, or set slipway.isolation to process in its configuration."
 )
 
@@ -271,7 +271,7 @@ class Reconciler:
                 continue
             if not one.loaded or await sync_to_async(needs_another_load)(model_id=one.id, loading=begun.release):
                 self._broken_off[one.name] = now
-                logger.warning("model %s: breaking off the load of what is not wanted any more", one.name)
+                logger.warning("model %s: cancelling a load that is not wanted any more", one.name)
                 with suppress(DashboardError):  # other servers cannot do this
                     await self._client.break_off_load(one.name)
 

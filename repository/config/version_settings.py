@@ -34,7 +34,7 @@ def settings_of(config: ModelConfig) -> dict[int, ModelConfig]:
     most = model_config.MAX_VALUES // model_config.values_of(config)
     if len(value) > most:
         raise _invalid(
-            f"expected settings of at most {most} versions, for each has the rest of the configuration beside them"
+            f"expected settings of at most {most} versions, because each also has the rest of the configuration"
         )
     found = {}
     for version, said in value.items():

@@ -83,7 +83,7 @@ class NoSpace(RepositoryError):
 
     def __init__(self, needed: int, free: int, reserve: int = 0) -> None:
         """free: the free bytes, without the reserve."""
-        beside = f" beside the {_mib(reserve)} that are kept for the database and logs" if reserve else ""
+        beside = f" in addition to the {_mib(reserve)} that are kept for the database and logs" if reserve else ""
         super().__init__(f"{_mib(needed)} are needed on the disk, but only {_mib(free)} are free{beside}")
         self.needed = needed
         self.free = free

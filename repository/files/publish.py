@@ -157,7 +157,7 @@ def _contents(config_text: str | None, model_files: Mapping[str, bytes] | None) 
     for name, content in (model_files or {}).items():
         first = relative_path(name).parts[0]
         if name == CONFIG_FILE or parse_version(first) is not None:
-            raise UnsafePath(f"'{name}' cannot lie beside the versions of a model")
+            raise UnsafePath(f"'{name}' cannot be next to the versions of a model")
         contents[name] = content
     if config_text is not None:
         Document.read(config_text).message  # noqa: B018  # raises where it does not parse

@@ -97,7 +97,7 @@ def copied(repository: ModelRepository, source: Path, work: Path, progress: Prog
 def same_content(one: Path, other: Path, what: str) -> None:
     """Raise Conflict unless two folders have the same files, as after an interrupted move between disks."""
     if storage.hash_tree(one) != storage.hash_tree(other):
-        raise Conflict(f"{what} lies in the repository and in the archive, with different files; remove one by hand")
+        raise Conflict(f"{what} is in the repository and in the archive, with different files; remove one by hand")
 
 
 def remove(repository: ModelRepository, path: Path, near: Path) -> None:

@@ -38,7 +38,7 @@ WITHOUT_MEANING = {
     "cpu_launcher_args": "there is no CPU launcher; --host-policy binds instances to cores",
     "ipex_enable": "there is no Intel extension for PyTorch",
     "ipex_gpu_enable": "there is no Intel extension for PyTorch",
-    "snapshot_store": "snapshots lie in the folder of the logs",
+    "snapshot_store": "snapshots are in the folder of the logs",
     "debug": "there is no Java virtual machine",
     "python": "models run under this server's Python, or one of their own",
     "version": "it is this server's own",
@@ -145,7 +145,7 @@ class _Reader:
         """Return a number or a switch, without a comment after it. Java reads the comment as a part of the value."""
         value, _, comment = self.text(key).partition(" #")
         if comment:
-            self.notes.append(f"{key}: what stands behind '#' is not part of the value {value.strip()}")
+            self.notes.append(f"{key}: the text after '#' is not part of the value {value.strip()}")
         return value.strip()
 
     def boolean(self, key: str, default: bool) -> bool:

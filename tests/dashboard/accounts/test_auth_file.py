@@ -89,7 +89,7 @@ def test_a_revocation_that_the_database_does_not_take_has_ended_the_grant_until_
         with pytest.raises(IntegrityError):
             token_revoke(token=token, actor=actor)
     assert (granted(settings), ApiToken.objects.count()) == ([], 1)
-    assert "written anew" in auth_file_repair()
+    assert "written again" in auth_file_repair()
     assert granted(settings) == ["olga: ci"]
 
 

@@ -144,7 +144,7 @@ def test_what_serves_is_wanted_named_or_the_way_back_is_not_archived(
     assert "called 'candidate'" in protected_versions(model)[4] or "wanted" in protected_versions(model)[4]
     release_promote(version=third, actor=actor)
     serve(model)
-    assert "the way back, to release 2" in protected_versions(model)[2]
+    assert "needed to go back to release 2" in protected_versions(model)[2]
     for number in (2, 3, 4):
         with pytest.raises(Conflict):
             version_archive(version=Version.objects.get(number=number), actor=actor)

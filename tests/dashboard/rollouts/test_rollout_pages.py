@@ -106,7 +106,7 @@ def test_the_page_of_releases_says_what_changed_last_and_undoes_it(
     assert f"Rollout {canary.name}: 5 % of requests to version 2." in top
     assert "by olga" in top
     assert "Roll back to version 1" in top
-    assert "Version 1 answers everything again, at once." in top
+    assert "Version 1 answers everything again immediately." in top
     answer = client.post(f"/models/relu/rollouts/{canary.name}/abort", {"next": RELEASES}, follow=True)
     assert "Version 1 answers everything again." in answer.content.decode()
     canary.refresh_from_db()
@@ -242,7 +242,7 @@ def test_a_server_that_was_replaced_answers_again_by_one_button(
     served(model, server)
     client = as_person("operate")
     page = text_of(client, RELEASES)
-    assert f"The model at {listed} answers everything again, at once; version 2 stays in its shadow." in page
+    assert f"The model at {listed} answers everything again immediately; version 2 stays in its shadow." in page
     assert "Roll back to the other server" in page
     client.post(f"/models/relu/rollouts/{rollout.name}/return", {"next": RELEASES})
     back = rollout_now(model)

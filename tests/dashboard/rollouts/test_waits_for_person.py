@@ -56,7 +56,7 @@ def test_one_whose_stable_version_is_not_known_any_more_does_too(
     assert said in text_of(as_person("operate"), "/")
     page = text_of(as_person("operate"), "/models/relu/releases/")
     assert said in page
-    assert "by itself" not in page[page.index('id="rollout"') :][:3000]
+    assert "automatically" not in page[page.index('id="rollout"') :][:3000]
 
 
 def test_one_whose_answers_are_compared_no_more_does_too(model: Model, server: Server, actor: Actor) -> None:
@@ -75,9 +75,9 @@ def test_a_step_that_waits_for_samples_is_not_promised(
     page = text_of(as_person(), "/models/relu/releases/")
     words = page[page.index('id="rollout"') :][:3000]
     assert "at the earliest, once every guardrail holds: errors (40 of 200 requests to the candidate" in words
-    assert "by itself" not in words
+    assert "automatically" not in words
     figures(rollout, server, stable=950, candidate=300, guardrails=USUAL)
-    assert "by itself, while the guardrails hold" in text_of(as_person(), "/models/relu/releases/")
+    assert "automatically, while the guardrails hold" in text_of(as_person(), "/models/relu/releases/")
     assert rollouts_of_note() == []
 
 

@@ -124,7 +124,7 @@ def test_a_name_that_cannot_be_one_is_refused_and_kept_in_the_form(
     [
         ({"alias": ["champion"], "number": [""]}, "Choose the version"),
         ({"alias": ["champion"], "number": ["9" * 5000]}, "whole number"),
-        ({"alias": ["champion", "champion"], "number": ["1", "2"]}, "stands in two rows"),
+        ({"alias": ["champion", "champion"], "number": ["1", "2"]}, "is in two rows"),
     ],
 )
 def test_a_row_of_names_that_means_nothing_is_refused_and_not_passed_over(

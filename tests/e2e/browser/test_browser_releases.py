@@ -256,7 +256,7 @@ def test_a_version_that_serves_is_wanted_or_is_the_way_back_cannot_be_archived(h
     house.publish("kept", scaled(2))
     house.serves("kept", 2)
     page.goto("/models/kept/versions")
-    expect(page.locator("#version-1")).to_contain_text("is the way back, to release 1")
+    expect(page.locator("#version-1")).to_contain_text("is needed to go back to release 1")
     expect(page.get_by_role("button", name="Archive")).to_have_count(0)
     headers = {"X-CSRFToken": house.person.http.cookies["slipway_csrf"]}
     for number in (1, 2):
@@ -419,7 +419,7 @@ def test_retention_archives_old_versions_but_never_what_is_needed(house: House) 
     house.kill(*WATCH)  # it looks after retention when it starts, then every few minutes
     for number in (1, 2):
         expect(page.locator(f"#version-{number}")).to_have_class(re.compile("archived"))
-    expect(page.locator("#version-3")).to_contain_text("is the way back")
+    expect(page.locator("#version-3")).to_contain_text("is needed to go back to release")
     expect(page.locator("#version-4")).to_contain_text("is live")
     page.goto("/models/many/releases/1/")
     expect(page.locator("#back")).to_contain_text("Version 1 is archived; restore it first")

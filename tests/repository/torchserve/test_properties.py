@@ -64,7 +64,7 @@ def test_the_lessons_file_is_understood(tmp_path: Path) -> None:
     assert (found.job_queue_size, found.batch_size, found.max_batch_delay_ms) == (1000, 16, 10)
     assert len(notes) == 2
     assert "number_of_netty_threads has no meaning on this server" in notes[0]
-    assert "max_batch_delay: what stands behind '#' is not part of the value 10" in notes[1]
+    assert "max_batch_delay: the text after '#' is not part of the value 10" in notes[1]
 
 
 def test_models_are_json_over_several_lines(tmp_path: Path) -> None:
