@@ -21,7 +21,7 @@ class ModelSummarySerializer(serializers.Serializer[Any]):
     desired_state = serializers.CharField(source="model.desired_state")
     live_versions = serializers.ListField(child=serializers.IntegerField())
     archive_versions = serializers.DictField(
-        child=serializers.CharField(), help_text="The own versions of archives, by the version's number."
+        child=serializers.CharField(), help_text="The versions that archives state, by the number of the version."
     )
     serving_release = serializers.IntegerField(source="serving.number", default=None, allow_null=True)
     wanted_versions = serializers.ListField(child=serializers.IntegerField())

@@ -32,7 +32,7 @@ class ClassNamesSerializer(serializers.Serializer[Any]):
     output = serializers.CharField(max_length=1000)
     names = serializers.ListField(
         child=serializers.CharField(allow_blank=True, max_length=1000),
-        help_text="The first of class 0; none takes them away.",
+        help_text="The first name is of class 0; an empty list removes the names.",
     )
 
 

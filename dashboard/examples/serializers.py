@@ -72,7 +72,7 @@ class ExampleRequestSerializer(ExampleChangeSerializer):
 
 class AskSerializer(serializers.Serializer[Any]):
     version = serializers.CharField(
-        required=False, allow_blank=True, default="", help_text="A number or an alias; without it the server chooses."
+        required=False, allow_blank=True, default="", help_text="A number or an alias; empty for the server's choice."
     )
 
 

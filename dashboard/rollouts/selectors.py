@@ -340,7 +340,8 @@ def last_change(model: Model, *, release: Release | None, back: Release | None) 
         words = f"It is undone already: {over.stable_words} answers everything."
         return LastChange(happening, release, "", words, rollout=over)
     if over is not None and over.state == RolloutState.DONE and over.replaced_another:
-        words = f"{capfirst(over.stable_words)} answers everything again immediately; {over.candidate_words} stays in its shadow."
+        stays = f"{over.candidate_words} stays in its shadow"
+        words = f"{capfirst(over.stable_words)} answers everything again immediately; {stays}."
         return LastChange(happening, release, "return", words, rollout=over)
     if back is None:
         return LastChange(happening, release, "", "There is no other release to go back to.")

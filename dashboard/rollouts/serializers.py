@@ -14,7 +14,9 @@ class StepSerializer(serializers.Serializer[Any]):
     """models.rollout.PlanStep"""
 
     weight = serializers.FloatField(help_text="Per cent of the requests that name no version.")
-    bake_s = serializers.FloatField(help_text="Seconds that it serves before the next step may come by itself.")
+    bake_s = serializers.FloatField(
+        help_text="Seconds that the step serves before the next one may begin automatically."
+    )
 
 
 class PlanSerializer(serializers.Serializer[Any]):
@@ -37,7 +39,7 @@ class RolloutSerializer(serializers.ModelSerializer[models.Rollout]):
     stable = serializers.JSONField(help_text=_ARM)
     candidate = serializers.JSONField(help_text=_ARM)
     plan = PlanSerializer()
-    weight = serializers.FloatField(help_text="Per cent of the requests that its step gives the candidate.")
+    weight = serializers.FloatField(help_text="Per cent of the requests that the candidate gets in the present step.")
     next_weight = serializers.FloatField(allow_null=True)
     created_by = serializers.CharField(source="created_by_name")
     ended_by = serializers.CharField(source="ended_by_name")
@@ -76,13 +78,15 @@ class RolloutRequestSerializer(serializers.Serializer[Any]):
     candidate = serializers.JSONField(help_text=_ARM)
     kind = serializers.ChoiceField(RolloutKind.choices, default=RolloutKind.CANARY)
     stable = serializers.JSONField(
-        required=False, allow_null=True, help_text="A model on another server, where that answers now; else left out."
+        required=False,
+        allow_null=True,
+        help_text="The model on another server that answers now; null if a version answers.",
     )
     plan = serializers.JSONField(
         required=False,
         allow_null=True,
-        help_text="Fields of Plan; what is left out is as usual: 5, 25, 50 and 100 per cent for ten minutes each, guardrails "
-        "on errors and p99, and the old version held for a week.",
+        help_text="Fields of Plan. Missing fields have their defaults: 5, 25, 50 and 100 per cent for ten minutes each, "
+        "guardrails on errors and p99, and the old version held for a week.",
     )
 
 
@@ -91,12 +95,12 @@ class StepRequestSerializer(serializers.Serializer[Any]):
         required=False,
         allow_null=True,
         min_value=0,
-        help_text="Where the rollout was seen; 409 where it stands elsewhere.",
+        help_text="The step that the caller has seen; 409 if the rollout is at another step.",
     )
 
 
 class KeepOldSerializer(serializers.Serializer[Any]):
-    days = serializers.FloatField(help_text="From now.")
+    days = serializers.FloatField(help_text="Days from now.")
 
 
 class ArmSerializer(serializers.Serializer[Any]):
@@ -170,20 +174,20 @@ class RolloutDetailSerializer(serializers.Serializer[Any]):
 
     rollout = RolloutSerializer()
     release = serializers.IntegerField(source="release.number", default=None, allow_null=True)
-    weight = serializers.FloatField(help_text="Per cent of the requests that the candidate is to get.")
-    in_force = serializers.FloatField(allow_null=True, help_text="Per cent that the server gives it.")
+    weight = serializers.FloatField(help_text="Per cent of the requests that the candidate should get.")
+    in_force = serializers.FloatField(allow_null=True, help_text="Per cent that the server gives the candidate.")
     serves = serializers.BooleanField()
     bake_left_s = serializers.FloatField(source="bake_left", allow_null=True)
     waits_for = serializers.CharField()
     arms = ArmSerializer(many=True)
-    recent = ArmSerializer(many=True, help_text="In the window that guardrails look at.")
+    recent = ArmSerializer(many=True, help_text="The figures in the window that guardrails evaluate.")
     differences = DifferencesSerializer(
         allow_null=True, help_text="By how much the candidate is above stable since it began, with bounds of 95 %."
     )
     shadow = ShadowSerializer(allow_null=True)
     guardrails = GuardrailSerializer(many=True)
     told_at = serializers.DateTimeField(allow_null=True)
-    last_request = serializers.CharField(help_text="Of the old version, while it is held.")
+    last_request = serializers.CharField(help_text="The last request of the old version, while it is held.")
 
 
 class ServerFiguresSerializer(serializers.Serializer[Any]):

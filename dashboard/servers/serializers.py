@@ -24,7 +24,7 @@ class ServerSerializer(serializers.ModelSerializer[models.Server]):
     model_count = serializers.IntegerField(
         source="model_states.count",
         read_only=True,
-        help_text="Versions of models on it; `/servers/<name>/models` lists them.",
+        help_text="The number of versions on the server; `/servers/<name>/models` lists them.",
     )
 
     class Meta:

@@ -60,7 +60,7 @@ class UploadRequestSerializer(serializers.Serializer[Any]):
     files = UploadFileRequestSerializer(many=True, allow_empty=False)
     new_model = serializers.BooleanField(
         default=False,
-        help_text="Refuses the upload where a model of that name exists, instead of making a version of it.",
+        help_text="Refuses the upload if a model of that name exists, instead of making a version of it.",
     )
 
 
@@ -86,5 +86,6 @@ class PublishSerializer(serializers.Serializer[Any]):
     note = serializers.CharField(required=False, default="", allow_blank=True)
     make_live = serializers.BooleanField(default=False)
     load = serializers.BooleanField(
-        default=True, help_text="What the version policy names, which may be this version; false leaves what is served."
+        default=True,
+        help_text="Load the model as its version policy says, perhaps with this version; false changes nothing that serves.",
     )

@@ -38,7 +38,7 @@ class ReleaseSerializer(serializers.Serializer[Any]):
         source="release.continues.number",
         default=None,
         allow_null=True,
-        help_text="The release of which this is a further text, with which clients meet nothing else; null for a release.",
+        help_text="The release of which this is only another text, the same for clients; null for a release.",
     )
     returns_to = serializers.IntegerField(source="release.returns_to.number", default=None, allow_null=True)
     error = serializers.CharField()
@@ -68,9 +68,9 @@ class GoingBackSerializer(serializers.Serializer[Any]):
     effect = serializers.ChoiceField(["none", "in_place", "versions", "reload"])
     changes = serializers.SerializerMethodField(help_text="What changes for clients, in sentences.")
     refused = serializers.SerializerMethodField(
-        help_text="Why requests that are answered now would be refused; none where they go on."
+        help_text="Why requests that are answered now would be refused; empty if none would be."
     )
-    callers = serializers.SerializerMethodField(help_text="The ensembles that call the model, with what fails in them.")
+    callers = serializers.SerializerMethodField(help_text="The ensembles that call the model, with their faults.")
 
     def get_changes(self, found: GoingBack) -> list[str]:
         clients = for_clients_of_release(found.release.model, found.release)
@@ -87,13 +87,13 @@ class GoingBackSerializer(serializers.Serializer[Any]):
 
 class AliasesSerializer(serializers.Serializer[Any]):
     aliases = serializers.DictField(child=serializers.IntegerField(min_value=1))
-    release = serializers.IntegerField(help_text="The release that gave these names; 0 for none.")
+    release = serializers.IntegerField(help_text="The release that has these aliases; 0 for none.")
 
 
 class AliasesRequestSerializer(serializers.Serializer[Any]):
     aliases = serializers.DictField(child=serializers.IntegerField(min_value=1), allow_empty=True)
     base_release = serializers.IntegerField(
-        required=False, allow_null=True, default=None, help_text="The release whose names were looked at."
+        required=False, allow_null=True, default=None, help_text="The release whose aliases the caller has seen."
     )
 
 

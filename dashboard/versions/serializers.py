@@ -11,7 +11,7 @@ from dashboard.configuration.serializers import ProblemSerializer
 class VersionSerializer(serializers.ModelSerializer[models.Version]):
     upload = serializers.UUIDField(source="upload_id", allow_null=True)
     protected = serializers.CharField(
-        default="", read_only=True, help_text="Why the version cannot be archived; empty where it can."
+        default="", read_only=True, help_text="Why the version cannot be archived; empty if it can."
     )
     created_by = serializers.CharField(source="created_by_name")
 
@@ -38,8 +38,8 @@ class VersionSerializer(serializers.ModelSerializer[models.Version]):
 class ArchiveSettingSerializer(serializers.Serializer[Any]):
     key = serializers.CharField()
     value = serializers.CharField()
-    meaning = serializers.CharField(help_text="What it does here; empty for a key of the handler's own.")
-    served = serializers.BooleanField(help_text="False for what this server does not act upon.")
+    meaning = serializers.CharField(help_text="Its effect on this server; empty if only the handler reads it.")
+    served = serializers.BooleanField(help_text="False if this server ignores the setting.")
 
 
 class ArchivedFileSerializer(serializers.Serializer[Any]):
@@ -50,14 +50,14 @@ class ArchivedFileSerializer(serializers.Serializer[Any]):
 class ShownTextSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     text = serializers.CharField()
-    cut = serializers.BooleanField(help_text="Whether only the beginning is here.")
+    cut = serializers.BooleanField(help_text="Whether only the beginning is included.")
 
 
 class ModelArchiveSerializer(serializers.Serializer[Any]):
     """catalog.archives.ModelArchive"""
 
     manifest = serializers.JSONField(source="manifest.whole", help_text="MAR-INF/MANIFEST.json, whole.")
-    handler_file = serializers.CharField(help_text="Empty for a handler that the backend brings.")
+    handler_file = serializers.CharField(help_text="Empty if the handler is part of the backend.")
     streams = serializers.BooleanField(help_text="Whether its code sends answers in several parts.")
     settings = ArchiveSettingSerializer(many=True)
     files = ArchivedFileSerializer(many=True)
@@ -103,14 +103,16 @@ class PromotionSerializer(serializers.Serializer[Any]):
     changes = serializers.ListField(child=serializers.CharField())
     refused = serializers.ListField(
         child=serializers.CharField(),
-        help_text="Why requests that are answered now would be refused; none where they go on.",
+        help_text="Why requests that are answered now would be refused; empty if none would be.",
     )
     preferred = serializers.ChoiceField(["present", "fitting"])
-    refusal = serializers.CharField(help_text="Why no version can be made live now; empty where it can.")
+    refusal = serializers.CharField(help_text="Why no version can be made live now; empty if one can.")
     present = ChoiceSerializer()
     fitting = ChoiceSerializer(allow_null=True)
-    examples = serializers.DictField(child=serializers.CharField(), help_text="Those that do not fit it, with why.")
-    callers = CallerSerializer(many=True, help_text="The ensembles that call the model, with what fails in them.")
+    examples = serializers.DictField(
+        child=serializers.CharField(), help_text="The examples that do not fit the version, with the reasons."
+    )
+    callers = CallerSerializer(many=True, help_text="The ensembles that call the model, with their faults.")
 
 
 class RetentionSerializer(serializers.Serializer[Any]):
@@ -124,11 +126,11 @@ class VersionSettingSerializer(serializers.Serializer[Any]):
     """configuration.version_settings.Field"""
 
     name = serializers.CharField()
-    own = serializers.IntegerField(allow_null=True, help_text="Said of this version alone; null for nothing.")
+    own = serializers.IntegerField(allow_null=True, help_text="The value of this version alone; null for none.")
     otherwise = serializers.IntegerField(
-        allow_null=True, help_text="What holds without that; null where the server decides."
+        allow_null=True, help_text="The value that applies without `own`; null if the server decides."
     )
-    said_by = serializers.CharField(help_text="Who says what holds without that.")
+    said_by = serializers.CharField(help_text="The source of `otherwise`.")
 
 
 class VersionSettingsSerializer(serializers.Serializer[Any]):
@@ -144,9 +146,9 @@ class VersionSettingsChangeSerializer(serializers.Serializer[Any]):
     """Null leaves a setting to the model."""
 
     max_batch_size = _setting("Rows that are executed together, at most.")
-    max_queue_delay_microseconds = _setting("How long a request may wait for company.")
+    max_queue_delay_microseconds = _setting("How long a request may wait for others to join its batch.")
     queue_max_size = _setting("Requests that may wait.")
-    instances = _setting("Instances; of an archive its workers.")
+    instances = _setting("The number of instances; for an archive, of its workers.")
     response_timeout_s = _setting("Of an archive: seconds for an answer.")
     startup_timeout_s = _setting("Of an archive: seconds for a worker to load the model.")
     base_release = serializers.IntegerField(required=False, allow_null=True, default=None)
