@@ -232,7 +232,9 @@ def _version(wanted: _Wanted, options: TorchServeOptions, archives: Mapping[str,
     archive = file_name(wanted.url)
     path = archives.get(archive)
     if path is None:
-        raise RepositoryError("it is not in the model store; copy it there" if archive else "no setting names its place")
+        raise RepositoryError(
+            "it is not in the model store; copy it there" if archive else "no setting names its place"
+        )
     manifest, in_archive = model_archive.read_description(path)
     name = check_name(wanted.name or manifest.name or default_name(archive))
     version = manifest.version or UNNAMED_VERSION
