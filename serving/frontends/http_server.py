@@ -1,6 +1,5 @@
 """The HTTP listener: KServe V2's REST routes with Triton's extensions, and the OpenAI-compatible routes.
 
-A new route is one line in ROUTES and its handler in the room of its protocol.
 Source: KServe V2 REST; Triton docs/protocol/extension_*.md; OpenAI API reference.
 """
 
@@ -67,12 +66,12 @@ ROUTES = (
     Route("POST", "/v2[/models/{model}]/trace/setting", "trace", settings.trace),
 )
 
-# Beginning of a path -> the function that makes its error replies; errors of other paths are {"error": message}.
+# prefix of a path -> the function that makes its error replies; errors of other paths are {"error": message}
 ERROR_REPLIES = {openai_errors.PREFIX: partial(error_reply, body=openai_errors.error_object)}
 
 
 class HttpServer:
-    """The frontend of HTTP; see frontend.Frontend."""
+    """The HTTP frontend; see frontend.Frontend."""
 
     def __init__(
         self,
@@ -110,7 +109,7 @@ def make_listener(
     limits: Limits | None = None,
     routes: Sequence[Route[InferenceServer]] = ROUTES,
 ) -> Listener:
-    """Return a listener for the routes; it listens when it is started."""
+    """Return a listener for the routes. The caller starts it."""
     forwarded = header_pattern(options.http_header_forward_pattern)
     context = Context(authoriser, server.request_memory, limits or Limits.from_options(options), forwarded)
     return Listener(RouteTable(routes, server, options.http_max_input_size, ERROR_REPLIES), context)

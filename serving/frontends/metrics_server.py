@@ -1,4 +1,4 @@
-"""The metrics listener: Prometheus text and the live feed, on a port of their own."""
+"""The metrics listener: Prometheus text and the live feed, on a separate port."""
 
 from serving.cli.options import Options
 from serving.frontends.http1.context import Context, Limits
@@ -11,7 +11,7 @@ from serving.server.inference_server import InferenceServer
 MAX_BODY = 64 << 10  # bytes
 
 ROUTES = (
-    Route("GET", "/metrics", "metrics", metrics),  # no restrictable group: the route is open, as in Triton
+    Route("GET", "/metrics", "metrics", metrics),  # no flag can restrict this group: the route is open, as in Triton
     Route("GET", "/v2/slipway/live", "statistics", live),
 )
 

@@ -1,9 +1,9 @@
-"""Keeps parsed request heads and their routes, because clients repeat their heads.
+"""A cache of parsed request heads and their routes, because clients repeat their heads.
 
-Many clients change only few values each time: a trace context, a request ID or a length. A head that has the request line and
-the header names of a known head, in the same order, is the known head with other values: the parser has already accepted the
-lines that are equal. A value may differ only if it is visible ASCII after one space, and if its header does not change how the
-request is read. The values of the two lengths may differ, too. Any other head is parsed.
+Many clients change only few values each time: a trace context, a request ID or a length. A head with the request line and the
+header names of a known head, in the same order, need not be parsed: it is the known head with other values. A value may differ
+only if it is visible ASCII after one space, and its header does not change how the request is read. The two lengths may differ,
+too. Any other head is parsed.
 """
 
 import re
@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 from serving.frontends.http1.message import HOP_BY_HOP, Head
 from serving.frontends.shared.bounded_cache import BoundedCache
 
-LIMIT = 1024  # heads
-LONGEST = 2048  # bytes of a head that is kept
+LIMIT = 1024  # the number of cached heads
+LONGEST = 2048  # longer heads (in bytes) are not cached
 _LENGTHS = frozenset(("content-length", "inference-header-content-length"))
 _LENGTH = re.compile(rb"[0-9]{1,15}")
 _VALUE = re.compile(rb"[!-~](?:[ -~]*[!-~])?")
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class _KnownHead(Generic[T]):
-    """A parsed head of which later heads may be variants."""
+    """A parsed head. Later heads may differ from it in some values."""
 
     __slots__ = ("_beginnings", "_found", "_lines", "_names", "_other_lengths", "_varied")
 
@@ -33,13 +33,13 @@ class _KnownHead(Generic[T]):
         self._lines = lines
         self._found = found
         self._names = ["", *found[0].headers, "", ""]
-        # The beginning of each line up to its value; empty if a head with another value has to be parsed.
+        # Each line up to its value; b"" if a head with another value must be parsed.
         self._beginnings = [_beginning(line, name) for line, name in zip(lines, self._names, strict=True)]
-        self._varied: tuple[int, ...] = ()  # numbers of the lines that differed in the last head
-        self._other_lengths = False  # one of these lines is a length
+        self._varied: tuple[int, ...] = ()  # indexes of the lines that differed in the previous head
+        self._other_lengths = False  # whether one of these lines is a length
 
     def with_values_of(self, lines: list[bytes]) -> tuple[Head, T] | None:
-        """Return the head of these lines, or None if it has to be parsed. lines: as many lines as this head has."""
+        """Return the head of these lines, or None if it must be parsed. lines: as many lines as this head has."""
         found = self._read(lines, self._varied)
         if found is None:
             self._varied = tuple(compress(range(len(lines)), map(ne, lines, self._lines)))
@@ -48,7 +48,7 @@ class _KnownHead(Generic[T]):
         return found
 
     def _read(self, lines: list[bytes], varied: tuple[int, ...]) -> tuple[Head, T] | None:
-        """Return the head of the lines if only the lines with the numbers `varied` differ; None otherwise."""
+        """Return the head of these lines if only the lines with the indexes `varied` differ; else None."""
         others = lines.copy()
         head, attached = self._found
         headers = head.headers.copy()
@@ -68,15 +68,15 @@ def _beginning(line: bytes, name: str) -> bytes:
 
 
 class KnownHeads(Generic[T]):
-    """Parsed heads, each with a T, such as its route, that depends only on the request line."""
+    """Parsed heads, each with an attached T, such as its route. T depends only on the request line."""
 
     def __init__(self) -> None:
         self._exact: BoundedCache[bytes, tuple[Head, T]] = BoundedCache(LIMIT)
-        # By request line and number of lines.
+        # Keys: the request line and the number of lines.
         self._heads: BoundedCache[tuple[bytes, int], _KnownHead[T]] = BoundedCache(LIMIT)
 
     def find(self, data: bytes) -> tuple[Head, T] | None:
-        """Return the head in `data` and its T; None if `data` has to be parsed. data: a head up to its empty line."""
+        """Return the head in `data` and its T, or None if `data` must be parsed. data: a head up to its empty line."""
         found = self._exact.get(data)
         if found is not None or len(data) > LONGEST:
             return found

@@ -14,7 +14,7 @@ from serving.frontends.shared.client_limits import BACKLOG
 
 
 class Listener:
-    """Listening sockets and their connections. It has to be made on the event loop that it runs on."""
+    """Listening sockets and their connections. Create it on the event loop on which it runs."""
 
     def __init__(self, routes: RouteTable, context: Context) -> None:
         self._routes = routes
@@ -26,7 +26,7 @@ class Listener:
     async def start(
         self, address: str, port: int, tls: ssl.SSLContext | None = None, reuse_port: bool = False
     ) -> tuple[str, int]:
-        """Listen; return the address and port that are bound. Raises OSError."""
+        """Listen. Return the bound address and port. Raises OSError."""
         server = await asyncio.get_running_loop().create_server(
             self._connection, address, port, backlog=BACKLOG, reuse_port=reuse_port, **listener_options(tls)
         )
@@ -35,14 +35,14 @@ class Listener:
         return str(host), int(bound)
 
     async def start_unix(self, path: Path) -> None:
-        """Listen on a Unix socket; a socket that an earlier server has left there is replaced. Raises OSError."""
+        """Listen on a Unix socket. Replace a socket of an earlier server. Raises OSError."""
         if path.is_socket():
             path.unlink()
         loop = asyncio.get_running_loop()
         self._servers.append(await loop.create_unix_server(self._connection, str(path), backlog=BACKLOG))
 
     async def start_on(self, sockets: Sequence[socket.socket], tls: ssl.SSLContext | None = None) -> None:
-        """Listen on sockets that are bound already."""
+        """Listen on bound sockets."""
         loop = asyncio.get_running_loop()
         self._tls = tls
         for bound in sockets:
@@ -51,14 +51,14 @@ class Listener:
             )
 
     async def serve(self, connected: socket.socket) -> None:
-        """Serve a connection that was accepted elsewhere, as if a listening socket had it. OSError if it has ended."""
+        """Serve a connection that another process has accepted. Raises OSError if it is closed."""
         loop = asyncio.get_running_loop()
         await loop.connect_accepted_socket(self._connection, connected, **listener_options(self._tls))
 
     async def adopt(
         self, connected: socket.socket, made: "Callable[[Context, RouteTable, Connections], Connection]"
     ) -> None:
-        """Serve one connection that did not come from a client directly. made: makes the Connection that serves it."""
+        """Serve an internal connection, which does not come directly from a client. made: creates its Connection."""
         await asyncio.get_running_loop().connect_accepted_socket(
             lambda: made(self._context, self._routes, self._connections), connected
         )
@@ -67,7 +67,7 @@ class Listener:
         return Connection(self._context, self._routes, self._connections)
 
     async def drain(self) -> None:
-        """Stop accepting; return when all connections are closed, each after its answers or after it was idle too long."""
+        """Stop accepting. Wait until all connections are closed, each after its answers or its idle timeout."""
         self._stop_listening()
         self._connections.drain()
         await self._connections.all_closed()

@@ -1,9 +1,9 @@
 """HTTP/1.1 request heads and replies, independent of a connection. connection.py limits the size of a head.
 
-parse_head(bytes) -> Head           httptools (llhttp, strict) on exactly the bytes up to the empty line
-Reply                               status, body and headers of an answer; `encode` makes the bytes
+parse_head(bytes) -> Head           parses the bytes up to the empty line with httptools (llhttp, strict)
+Reply                               status, body and headers of an answer; `encode` returns the bytes
 error_reply(exception) -> Reply     the error as JSON; STATUS maps neutral codes to HTTP statuses
-HttpError                           a refusal that belongs to HTTP itself (404 route, 405, 408, 411, 413, 415, 431)
+HttpError                           an error of HTTP itself (404 for an unknown route, 405, 408, 411, 413, 415, 431)
 
 Source: RFC 9112 (HTTP/1.1) and RFC 9110 (HTTP semantics).
 """
@@ -21,7 +21,7 @@ from serving.core.errors import Code, NotYet, PermissionDenied, ServingError, Un
 
 MAX_HEADERS = 100
 ENCODINGS = ("gzip", "deflate")
-# Headers of one connection, not of the request. Source: RFC 9110, section 7.6.1.
+# Headers that apply to one connection, not to the request. Source: RFC 9110, section 7.6.1.
 HOP_BY_HOP = frozenset(
     ("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade")
 )
@@ -45,7 +45,7 @@ Chunk = bytes | memoryview
 
 
 class HttpError(Exception):
-    """A refusal with an HTTP status and headers."""
+    """An error with an HTTP status and headers."""
 
     def __init__(self, status: int, message: str, headers: Sequence[tuple[str, str]] = ()) -> None:
         super().__init__(message)
@@ -55,7 +55,7 @@ class HttpError(Exception):
 
 
 class BodyTooLarge(HttpError):
-    """The body has more bytes than its route takes: 400, as in Triton."""
+    """The body is larger than its route allows: 400, as in Triton."""
 
     def __init__(self, limit: int, advice: str = "") -> None:
         super().__init__(400, f"the request body exceeds the maximum allowed value of {limit} bytes{advice}")
@@ -63,11 +63,11 @@ class BodyTooLarge(HttpError):
 
 
 class Head:
-    """A parsed request head. `headers` has lower-case names; the values of a repeated name are joined with ", ".
+    """A parsed request head. headers: lower-case name -> value; the values of a repeated name are joined by ", ".
 
     names: lower-case name -> the name as the client wrote it, if that is different. content_length: -1 for a chunked body.
     header_length: the value of Inference-Header-Content-Length. encoding: the Content-Encoding of the body. accept: "gzip" or
-    "deflate" if the client takes compressed answers. query: the text after the "?" of the path, as it was sent.
+    "deflate" if the client accepts compressed answers, else "". query: the text after the "?" of the path, not decoded.
     """
 
     __slots__ = (
@@ -95,7 +95,7 @@ class Head:
         http_1_0: bool,
         query: str = "",
     ) -> None:
-        """HttpError for a length or a transfer encoding that is not understood."""
+        """Raises HttpError for a malformed length or an unknown transfer encoding."""
         self.method = method
         self.path = path
         self.query = query
@@ -110,7 +110,7 @@ class Head:
         self.accept = _accepted_encoding(headers.get("accept-encoding", ""))
 
     def with_headers(self, headers: dict[str, str], other_lengths: bool) -> "Head":
-        """Return this head with other headers. other_lengths: the two lengths differ from this head's, and are read again."""
+        """Return this head with other headers. other_lengths: whether the two lengths may differ, too."""
         other = Head.__new__(Head)
         other.method = self.method
         other.path = self.path
@@ -127,7 +127,7 @@ class Head:
         return other
 
     def as_sent(self) -> Iterator[tuple[str, str]]:
-        """Yield the headers with their names as the client wrote them."""
+        """Yield the headers, with the names as the client wrote them."""
         for name, value in self.headers.items():
             yield self.names.get(name, name), value
 
@@ -149,7 +149,7 @@ class _Collector:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.count += 1
-        if self.count > MAX_HEADERS:  # it will be refused: nothing is kept
+        if self.count > MAX_HEADERS:  # the request will be refused
             return
         written = name.decode("latin-1")
         key = written.lower()
@@ -166,7 +166,7 @@ class _Collector:
 
 
 def parse_head(data: bytes) -> Head:
-    """Parse a head that ends with its empty line. HttpError for a malformed head, after which the connection closes."""
+    """Parse a head that ends with its empty line. Raises HttpError if it is malformed; the connection must then be closed."""
     collector = _Collector()
     parser = collector.parser = httptools.HttpRequestParser(collector)
     try:
@@ -192,7 +192,7 @@ def parse_head(data: bytes) -> Head:
 
 
 def _target(url: bytes) -> tuple[str, str]:
-    """Return the path, decoded, and the query as it was sent."""
+    """Return the decoded path, and the query, not decoded."""
     if url == b"*":
         return "*", ""
     try:
@@ -223,8 +223,8 @@ def _header_length(headers: dict[str, str]) -> int | None:
 
 
 def _accepted_encoding(header: str) -> str:
-    """Return the one of ENCODINGS that an Accept-Encoding header prefers, the first among equals; "" if it prefers identity, or
-    names none of them. Source: RFC 9110, section 12.5.3."""
+    """Return the encoding in ENCODINGS that an Accept-Encoding header prefers, the first of several with the same weight; "" if
+    it prefers identity or names none. Source: RFC 9110, section 12.5.3."""
     best, best_weight = "", 0.0
     for item in header.lower().split(","):
         name, _, parameters = item.partition(";")
@@ -235,7 +235,7 @@ def _accepted_encoding(header: str) -> str:
 
 
 def _weight(parameters: str) -> float:
-    """Return the quality value, such as 0.5 for `q=0.5`; 1 if there are no parameters, 0 if they are malformed."""
+    """Return the weight of an encoding: 0.5 for "q=0.5", 1 if there are no parameters, 0 if they are malformed."""
     if not parameters:
         return 1.0
     match = _WEIGHT.fullmatch(parameters.strip())
@@ -244,9 +244,9 @@ def _weight(parameters: str) -> float:
 
 @dataclass(slots=True)
 class Reply:
-    """An answer of known length. The chunks of `body` are written in order; large ones are not joined.
+    """An answer of known length. body: chunks, which are written in order; large chunks are not joined.
 
-    closes: the connection closes after this answer, and after the answers to requests that have come already.
+    closes: whether the connection closes after this answer and the answers to the requests that have already come.
     """
 
     status: int = 200
@@ -256,7 +256,7 @@ class Reply:
     closes: bool = False
 
     def encode(self, head: Head, closing: bool, standing: str = "") -> list[Chunk]:
-        """Return the status line, headers and body. The answer to HEAD has no body; an answer with 204 has no length either.
+        """Return the status line, headers and body. The answer to HEAD has no body. An answer with 204 has no Content-Length.
 
         standing: the header lines that all answers of the listener have."""
         lines = [status_line(self.status)]
@@ -292,9 +292,9 @@ def plain_error(error: Exception, status: int, message: str) -> object:
 
 
 def error_reply(error: Exception, body: Callable[[Exception, int, str], object] = plain_error) -> Reply:
-    """Return the answer to an exception; an unexpected exception becomes 500 without its text.
+    """Return the answer for an exception. An unexpected exception becomes 500 without its text.
 
-    body: exception, status and message -> the value that becomes the JSON body of the answer."""
+    body: returns the JSON body for an exception, status and message."""
     status, message, headers = _described(error)
     return json_reply(body(error, status, encodable(message)), status, headers)
 
@@ -303,7 +303,7 @@ ErrorReply = Callable[[Exception], Reply]
 
 
 def encodable(text: str) -> str:
-    """Return a message whose characters UTF-8 can encode: the original may quote half a surrogate pair from the client."""
+    """Return a message that UTF-8 can encode. The original may quote a lone surrogate of the client."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -1,9 +1,9 @@
 """The table of an HTTP listener's routes.
 
-A route is one line: method, pattern, API group (serving/frontends/shared/authorisation.py), handler. The method ANY stands for
-every method. In a pattern, {name} stands for one path segment, {name*} for all that follow, and a part in [...] is optional. A
+A route is one line: method, pattern, API group (serving/frontends/shared/authorisation.py), handler. The method ANY matches
+every method. In a pattern, {name} matches one path segment and {name*} all remaining segments; a part in [...] is optional. A
 handler is called with (frontend, exchange): the object behind the routes, such as the inference server, and the request. The
-module `exchange` says how a handler answers.
+module `exchange` describes how a handler answers.
 """
 
 import re
@@ -17,7 +17,7 @@ from serving.frontends.http1.message import ErrorReply, Head, HttpError, Reply, 
 from serving.frontends.shared.client_limits import CONTROL_BODY
 
 F = TypeVar("F")
-ANY = "*"  # as a route's method
+ANY = "*"  # a route's method that matches every method
 
 
 class Route(NamedTuple, Generic[F]):
@@ -25,8 +25,8 @@ class Route(NamedTuple, Generic[F]):
     pattern: str
     group: str
     handler: Callable[[F, Exchange], HandlerResult]
-    large: bool = False  # takes bodies up to the table's limit, and not only CONTROL_BODY
-    encoded: bool = False  # takes bodies undecoded, in any Content-Encoding
+    large: bool = False  # whether bodies may be as large as the table's limit, not only CONTROL_BODY
+    encoded: bool = False  # whether the handler takes bodies in any Content-Encoding, not decoded
 
 
 class RouteTable:
@@ -39,12 +39,12 @@ class RouteTable:
         max_body: int,
         error_replies: Mapping[str, ErrorReply] | None = None,
     ) -> None:
-        """max_body: bytes of the largest body on a route with `large`. error_replies: beginning of a path -> the function that
-        makes the error replies of such paths, known or unknown; errors of other paths are {"error": message}. The function for
-        the beginning "" also answers requests without a valid head."""
+        """max_body: the largest body of a route with `large`, in bytes. error_replies: prefix of a path -> the function that
+        makes the error replies of paths with this prefix; errors of other paths are {"error": message}. The function of the
+        prefix "" also answers requests without a valid head."""
         self._max_body = max_body
         self._error_replies = dict(error_replies or {})
-        self.unknown = RouteMatch(error_reply=self._error_replies.get("", error_reply))  # for invalid heads
+        self.unknown = RouteMatch(error_reply=self._error_replies.get("", error_reply))  # the match of an invalid head
         self._large = {route.pattern for route in routes if route.large}
         self._encoded = {route.pattern for route in routes if route.encoded}
         self._patterns = {route.pattern: _compile(route.pattern) for route in routes}
@@ -54,7 +54,7 @@ class RouteTable:
         self._known: KnownHeads[RouteMatch] = KnownHeads()
 
     def find(self, data: bytes) -> tuple[Head, RouteMatch]:
-        """Parse a head that ends with its empty line, and match it. HttpError for a malformed head."""
+        """Parse a head that ends with its empty line, and match it. Raises HttpError if the head is malformed."""
         found = self._known.find(data)
         if found is None:
             head = parse_head(data)
@@ -63,7 +63,7 @@ class RouteTable:
         return found
 
     def _match(self, head: Head) -> RouteMatch:
-        """Match the path. Earlier patterns win."""
+        """Match the path. The first matching pattern wins."""
         form = next((form for start, form in self._error_replies.items() if head.path.startswith(start)), error_reply)
         match = RouteMatch(min(CONTROL_BODY, self._max_body), form)
         for pattern, compiled in self._patterns.items():
@@ -83,7 +83,7 @@ class RouteTable:
 
 
 def _choose(match: RouteMatch, head: Head, methods: dict[str, tuple[str, Handler]]) -> None:
-    """Set the handler of the request's method, or the refusal."""
+    """Set the handler for the request's method, or the refusal."""
     chosen = methods.get("GET" if head.method == "HEAD" else head.method) or methods.get(ANY)
     if chosen is not None:
         match.group, match.handler = chosen

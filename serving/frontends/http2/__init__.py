@@ -1,6 +1,6 @@
-"""The server's side of HTTP/2 (RFC 9113), and the part of the client's side that passes a stream on to another process.
+"""The server's side of HTTP/2 (RFC 9113), and the part of the client's side that forwards a stream to another process.
 
-This room imports `core`, `cli`, `resources` and `frontends.shared`, and it knows nothing of gRPC.
-`frontends.grpc` subclasses its `Stream`, and the listener in `frontends.grpc_server` makes its `Connection`s. A
-frontend worker passes streams on by `forwarding`.
+This room does not depend on gRPC. It may import `core`, `cli`, `resources` and `frontends.shared`.
+`frontends.grpc` subclasses its `Stream`, and the listener `frontends.grpc_server` creates its `Connection`s. A frontend worker
+forwards streams by `forwarding`.
 """

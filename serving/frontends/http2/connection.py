@@ -1,7 +1,7 @@
 """The server's side of one HTTP/2 connection as an asyncio protocol (RFC 9113).
 
-The connection reads frames, keeps streams and flow-control windows, and limits the work that a peer can cause. The Stream
-subclass that `make_stream` returns handles a request.
+The connection reads frames, manages streams and flow-control windows, and limits the work that a peer can cause. A subclass of
+Stream handles the request of each stream.
 """
 
 import asyncio
@@ -37,13 +37,13 @@ log = logging.getLogger(__name__)
 
 MAX_CONCURRENT_STREAMS = 1024
 STREAM_WINDOW = 16 << 20  # bytes
-CONNECTION_WINDOW = 1 << 30  # bytes: received data is consumed immediately; each stream has a limit of its own
+CONNECTION_WINDOW = 1 << 30  # bytes; practically no limit, because each stream has its own
 _UPDATE_AFTER = CONNECTION_WINDOW // 4
 _REPLENISH_BELOW = STREAM_WINDOW // 2
 
 PREFACE_TIMEOUT_S = 10.0
-STALLED_TIMEOUT_S = 60.0  # the connection is aborted if its peer reads too little for this time
-CLOSE_TIMEOUT_S = 5.0  # a closing connection is aborted if its peer takes nothing for this time
+STALLED_TIMEOUT_S = 60.0  # the connection is aborted if its peer reads too little in this time
+CLOSE_TIMEOUT_S = 5.0  # a closing connection is aborted if its peer reads nothing in this time
 DRAIN_NOTICE_S = 1.0
 
 _OUR_SETTINGS = h2.settings(
@@ -57,22 +57,22 @@ _OUR_SETTINGS = h2.settings(
 
 
 class Companion(Protocol):
-    """An object that the streams of a connection use, and that lives as long as the connection."""
+    """An object that the streams of a connection share. It is closed with the connection."""
 
     def close(self) -> None:
-        """The connection has ended."""
+        """Called when the connection has ended."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Connection(FrameReader, Generic[Head]):
-    """Makes streams from frames. Every public method runs on the event loop's thread.
+    """Makes streams from frames. Used on the event loop's thread.
 
-    `parse_head` makes the head of a request from its header list. `make_stream` makes the stream from the connection, the
-    stream identifier and the head. The connection is in `connections` while it lives. `scratch` is the listener's receive
-    buffer. All requests share `memory`; if it runs short, a slow peer gets less time.
+    parse_head: makes the head of a request from its header list. make_stream: creates a stream from the connection, the stream
+    identifier and the head. connections: contains the connection while it is open. scratch: the listener's receive buffer.
+    memory: the server's request memory; if it is scarce, a slow peer gets less time.
     """
 
-    __slots__ = (  # CPython reads attributes markedly slower from a dict of more than 29
+    __slots__ = (  # CPython reads attributes more slowly from a dict with more than 29 entries
         "_bytes_received",
         "_connections",
         "_decoder",
@@ -119,8 +119,8 @@ class Connection(FrameReader, Generic[Head]):
         self.receive_window = STREAM_WINDOW
         self.companion: Companion | None = None
         self._draining = self._refusing = False
-        self._since = time.monotonic()  # when the state began that a timeout watches: preface, stalled, closing
-        self._taken = 0  # `taken_by_peer` when that state began, if it is stalled or closing
+        self._since = time.monotonic()  # when the present state with a timeout began: preface, stalled or closing
+        self._taken = 0  # `taken_by_peer` when the state stalled or closing began
         self._handlers = {
             h2.PRIORITY: self._on_priority,
             h2.RST_STREAM: self._on_rst_stream,
@@ -134,7 +134,7 @@ class Connection(FrameReader, Generic[Head]):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=1 << 20)
-        # Without SO_KEEPALIVE the server would never notice that the peer's machine has gone.
+        # Without SO_KEEPALIVE the server would never notice that the peer's machine has crashed.
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         peer = transport.get_extra_info("peername")
         self.memory = ConnectionMemory(self._request_memory, str(peer[0]) if peer else "")
@@ -195,7 +195,7 @@ class Connection(FrameReader, Generic[Head]):
             self._deliver(stream, data, ends)
 
     def _receive(self, stream_id: int, length: int, ends: bool) -> Stream | None:
-        """Count the bytes of a DATA frame; return the stream of the frame, or None if the frame is to be ignored."""
+        """Count the bytes of a DATA frame. Return its stream, or None if the frame must be ignored."""
         self._bytes_received += length
         if self._bytes_received >= _UPDATE_AFTER:
             self.transport.write(h2.window_update(0, self._bytes_received))
@@ -217,14 +217,14 @@ class Connection(FrameReader, Generic[Head]):
         stream.receive(data, ends)
 
     def replenish(self, stream: Stream) -> None:
-        """Open the stream's receive window again when half of it is used, if the stream takes more."""
+        """Restore the stream's receive window if half of it is used and the stream wants more."""
         if stream.receive_window < _REPLENISH_BELOW and not stream.remote_ended and stream.wants_more():
             self.transport.write(h2.window_update(stream.id, STREAM_WINDOW - stream.receive_window))
             stream.receive_window = STREAM_WINDOW
 
     # -- HEADERS (section 6.2) ---------------------------------------------------------------------------------------
     def on_header_block(self, stream_id: int, block: bytes, ends: bool) -> None:
-        """Take a whole header block: a new request, or the trailers of a request."""
+        """Handle a complete header block: a new request, or the trailers of a request."""
         streams = self._streams
         if stream_id <= streams.last_id:
             self._on_trailers(stream_id, block, ends)
@@ -285,7 +285,9 @@ class Connection(FrameReader, Generic[Head]):
             return
         self._flood.charge()
         self.expects_settings = False
-        for key, value in dict(values).items():  # only the last value of each, because a change walks over all streams
+        for key, value in dict(
+            values
+        ).items():  # only the last value of each setting, because a change may update all streams
             if key == Setting.INITIAL_WINDOW_SIZE:
                 self.writer.set_initial_window(value, list(self._streams.by_id.values()))
             elif key == Setting.MAX_FRAME_SIZE:
@@ -314,15 +316,15 @@ class Connection(FrameReader, Generic[Head]):
         self._close_if_done()
 
     def _reply(self, data: bytes) -> None:
-        """Answer a control frame; fail if too many answers are unread because the peer has stopped reading."""
+        """Answer a control frame. Fail if the peer does not read, and too many answers are unread."""
         if self.writer.paused:
             self._flood.charge_unread_reply(len(data))
         self.transport.write(data)
 
     # -- time --------------------------------------------------------------------------------------------------------
     def tick(self, now: float, elapsed: float) -> None:
-        """End the connection if its peer has stopped. The listener calls this about every second, with the time (monotonic) and
-        the seconds since the last call."""
+        """End the connection if a timeout has passed. Called about every second. now: the monotonic time. elapsed: the seconds
+        since the previous call."""
         self._flood.refill(elapsed)
         idle = now - self._since
         if self.closing:
@@ -341,7 +343,7 @@ class Connection(FrameReader, Generic[Head]):
             self._progress.watch(self._streams.by_id.values(), now, self.memory, taken)
 
     def _taken_since(self, now: float) -> int:
-        """Return how many written bytes the peer has taken since the last call, or since the state began."""
+        """Return how many written bytes the peer has taken since the previous call, or since the state began."""
         before, self._taken = self._taken, taken_by_peer(self.transport)
         self._since = now
         return self._taken - before
@@ -356,13 +358,12 @@ class Connection(FrameReader, Generic[Head]):
             self.transport.write(h2.frame(h2.PING, 0, 0, KEEPALIVE_PING))
 
     def _traffic(self) -> object:
-        """Return a value that changes with each DATA or HEADERS frame sent or received. The size of a window would not do,
-        because window updates restore it."""
+        """Return a value that changes with each DATA or HEADERS frame sent or received."""
         return self._streams.last_id, self._bytes_received, self.writer.frames_sent
 
     # -- streams end -------------------------------------------------------------------------------------------------
     def response_sent(self, stream: Stream) -> None:
-        """Close a stream whose response has been sent; the rest of its request is ignored."""
+        """Close a stream whose response has been sent. The rest of its request is ignored."""
         if self._streams.by_id.pop(stream.id, None) is None:
             return
         stream.closed()
@@ -374,7 +375,7 @@ class Connection(FrameReader, Generic[Head]):
             self._close_if_done()
 
     def reset(self, stream: Stream, code: ErrorCode) -> None:
-        """Break off a stream from our side; `aborted` is not called."""
+        """Reset a stream from this side. Its `aborted` is not called."""
         if self._streams.close(stream.id) is None:
             return
         self.writer.drop(stream)
@@ -385,7 +386,7 @@ class Connection(FrameReader, Generic[Head]):
         self._close_if_done()
 
     def on_stream_failure(self, failure: StreamFailure) -> None:
-        """Answer a mistake of the peer on one stream with RST_STREAM."""
+        """Answer a stream error of the peer with RST_STREAM."""
         self._flood.charge()
         self._abort(failure.stream_id)
         self._streams.ignore(failure.stream_id)
@@ -404,7 +405,7 @@ class Connection(FrameReader, Generic[Head]):
             stream.aborted()
 
     def replace(self, stream: Stream) -> None:
-        """Replace the stream that has the same identifier as `stream`, and whose answer has not begun."""
+        """Put `stream` in place of the open stream with the same identifier, whose answer must not have begun."""
         replaced = self._streams.by_id[stream.id]
         stream.send_window, stream.receive_window = replaced.send_window, replaced.receive_window
         stream.remote_ended = replaced.remote_ended
@@ -417,11 +418,11 @@ class Connection(FrameReader, Generic[Head]):
     # -- the connection ends -----------------------------------------------------------------------------------------
     @property
     def draining(self) -> bool:
-        """Return whether the connection takes no new streams; streams that only wait should end then."""
+        """Whether the connection takes no new streams. Streams that only wait should then end."""
         return self._draining
 
     def drain(self) -> None:
-        """Take no new streams, finish the open ones, then close. Two GOAWAYs make sure that no stream is lost (section 6.8)."""
+        """Take no new streams, finish the open streams, then close. Two GOAWAYs ensure that no stream is lost (section 6.8)."""
         if self.closing or self._draining:
             return
         self._draining = True
@@ -440,21 +441,21 @@ class Connection(FrameReader, Generic[Head]):
             self.close()
 
     def fail(self, code: ErrorCode, message: str) -> None:
-        """Send GOAWAY with the reason, then nothing more."""
+        """Send GOAWAY with the reason, and end the connection."""
         if self.closing:
             return
         log.debug("an HTTP/2 connection ends: %s: %s", code.name, message)
         self.transport.write(h2.goaway(self._streams.last_id, code, message))
         self._end()
-        # Closing with unread data would reset the TCP connection, and the reason might not arrive: read until the peer
-        # hangs up, or until `tick` closes the connection.
+        # Closing with unread data would reset the TCP connection, and the reason might not arrive. So read until the peer
+        # closes the connection, or `tick` aborts it.
         if self.transport.can_write_eof():
             self.transport.write_eof()
         else:  # TLS cannot half-close
             self.transport.close()
 
     def close(self) -> None:
-        """End the connection now; written data is still flushed. A second call aborts the connection."""
+        """End the connection. Written data is still flushed. A second call aborts the connection."""
         if self.closing:
             self.transport.abort()
         else:
@@ -468,7 +469,7 @@ class Connection(FrameReader, Generic[Head]):
         return self._keepalive.silent_s(time.monotonic())
 
     def close_idle(self) -> None:
-        """Close a connection that only waits for its client, which may open another one."""
+        """Close a connection that only waits for its client. The client may open another connection."""
         if self.writer.paused:  # unsent bytes would keep the connection open
             self.transport.abort()
         elif not self.closing:

@@ -1,11 +1,10 @@
-"""Streams that another process answers: the client's frames go there one by one, and the frames of the answer come back.
+"""Forwards streams to another process, the origin: the client's frames are sent to it, and the frames of its answer return.
 
-An `OriginConnection` is the client's side of HTTP/2 to that process, the origin, where an ordinary `Connection` answers.
-Each connection of a client has its own OriginConnection, so that the origin's limits of a connection are limits of that client.
-
-Flow control is passed on: the client may send as much as the origin takes, so that no data waits in this process. On each
-stream the origin may send at most ORIGIN_WINDOW bytes that the client has not taken yet. Both ends are this program, so neither
-waits for the other's settings.
+An `OriginConnection` is the client's side of HTTP/2 to the origin, where an ordinary `Connection` answers. Each connection of a
+client has its own OriginConnection, so that the origin's limits for a connection apply to that client.
+Flow control is forwarded: the client may send as much as the origin takes, so that no data waits in this process. On each
+stream the origin may send at most ORIGIN_WINDOW bytes that the client has not taken yet. Both ends run the same program, so
+neither waits for the other's settings.
 """
 
 import asyncio
@@ -24,11 +23,11 @@ from serving.frontends.http2.stream import Stream
 
 log = logging.getLogger(__name__)
 
-# Opens a connection to the origin. Its argument is a function that makes the protocol of the connection.
+# Opens a connection to the origin. Its argument is a factory of the connection's protocol.
 Connect = Callable[[Callable[[], asyncio.BaseProtocol]], Awaitable[object]]
 
 ORIGIN_WINDOW = 256 << 10  # bytes that the origin may send on a stream before the client has taken them
-_CONNECTION_WINDOW = 1 << 30  # bytes: each stream has a limit of its own
+_CONNECTION_WINDOW = 1 << 30  # bytes; practically no limit, because each stream has its own
 _BEGINNING = (
     h2.PREFACE
     + h2.settings({Setting.INITIAL_WINDOW_SIZE: ORIGIN_WINDOW, Setting.MAX_FRAME_SIZE: RECEIVED_FRAME_SIZE})
@@ -37,11 +36,10 @@ _BEGINNING = (
 
 
 class OriginConnection(FrameReader):
-    """The connection to the origin for the streams of one client.
+    """The connection to the origin for the streams of one client. It is the companion of the client's connection, and ends with
 
-    `connect` connects an OriginConnection to the origin, and raises OSError or ServingError if that fails. An OriginConnection
-    is the companion of the client's connection, and ends with it. If the origin closes its connection while streams are open,
-    the client's connection is closed, too.
+    it. If the origin closes it while streams are open, the client's connection is closed, too.
+    connect: connects an OriginConnection to the origin; raises OSError or ServingError if that fails.
     """
 
     __slots__ = ("_client", "_connecting", "_early", "_last_id", "_received", "_streams", "_transport")
@@ -59,7 +57,7 @@ class OriginConnection(FrameReader):
 
     @classmethod
     def of(cls, client: Connection[Any], connect: Connect) -> "OriginConnection":
-        """Return the connection for this client; make one if there is none, or if it is closed."""
+        """Return the connection for this client. Create it if there is none, or if it is closed."""
         found = client.companion
         if not isinstance(found, cls) or found.closing:
             found = client.companion = cls(client, connect)
@@ -90,7 +88,7 @@ class OriginConnection(FrameReader):
             self.resume_writing()
 
     def pause_writing(self) -> None:
-        """The origin is too slow: stop reading from the client."""
+        """Stop reading from the client, because the origin is too slow."""
         if not self._client.closing:
             self._client.transport.pause_reading()
 
@@ -99,7 +97,7 @@ class OriginConnection(FrameReader):
             self._client.transport.resume_reading()
 
     def close(self) -> None:
-        """Close the connection, upon which the origin gives up the streams under way."""
+        """Close the connection. The origin then aborts the streams under way."""
         self.closing = True
         self._streams.clear()
         if self._transport is not None:
@@ -107,7 +105,7 @@ class OriginConnection(FrameReader):
 
     # -- for the streams ---------------------------------------------------------------------------------------------
     def open(self, stream: "ForwardedStream", fields: HeaderList) -> int:
-        """Open a stream at the origin with these request headers, and return its identifier. Its answer goes to `stream`."""
+        """Open a stream at the origin with these request headers. Return its identifier. `stream` gets the answer."""
         self._last_id += 2
         self._streams[self._last_id] = stream
         block = encode_headers(fields)
@@ -115,7 +113,7 @@ class OriginConnection(FrameReader):
         return self._last_id
 
     def reset(self, stream_id: int) -> None:
-        """Cancel a stream at the origin, unless it is over."""
+        """Cancel a stream at the origin, unless it has ended."""
         if self._streams.pop(stream_id, None) is not None:
             self.write(h2.rst_stream(stream_id, ErrorCode.CANCEL))
 
@@ -147,7 +145,7 @@ class OriginConnection(FrameReader):
             stream.origin_sent(bytes(data))
 
     def on_header_block(self, stream_id: int, block: bytes, ends: bool) -> None:
-        """Pass a header block on unchanged, because the origin's blocks use no dynamic table. Trailers end an answer."""
+        """Forward a header block unchanged, because the origin's blocks use no dynamic table. Trailers end an answer."""
         stream = self._streams.pop(stream_id, None) if ends else self._streams.get(stream_id)
         if stream is None:
             return
@@ -170,13 +168,13 @@ class OriginConnection(FrameReader):
             self.write(h2.SETTINGS_ACK)
         elif kind == h2.PING and not flags & h2.FLAG_ACK:
             self.write(h2.frame(h2.PING, h2.FLAG_ACK, 0, payload))
-        # GOAWAY needs no answer: this server sends its own GOAWAY to the client, and the origin refuses later streams.
+        # GOAWAY is ignored: this server sends the client its own GOAWAY, and the origin refuses later streams.
 
     def on_stream_failure(self, failure: StreamFailure) -> None:
         self.fail(failure.code, "the origin broke a stream")
 
     def fail(self, code: ErrorCode, message: str) -> None:
-        """The origin broke the protocol, which is a fault of this program."""
+        """Called when the origin has violated the protocol, which is a bug of this program."""
         log.error("a forwarded connection ends: %s: %s", code.name, message)
         self._client.close()
 
@@ -201,12 +199,12 @@ class ForwardedStream(Stream):
         self._fields = fields
         self._origin = OriginConnection.of(connection, connect)
         self._origin_id = 0
-        self.origin_ended = False  # the origin has answered, or its answer is not wanted any more
+        self.origin_ended = False  # True if the origin has answered, or its answer is not needed any more
         self._window = STREAM_WINDOW  # bytes that the origin takes now
         self._unsent = bytearray()  # bytes that the origin does not take yet
-        self._ends = False  # the request ends after `_unsent`
+        self._ends = False  # whether the request ends after `_unsent`
         self._untaken = 0  # bytes of the answer that the client has not taken
-        self._given = 0  # bytes that the client has taken, and that the origin has not been told of
+        self._given = 0  # bytes that the client has taken, but not yet reported to the origin
 
     # -- from the client ---------------------------------------------------------------------------------------------
     def opened(self) -> None:
@@ -236,12 +234,12 @@ class ForwardedStream(Stream):
         self._origin.write(b"".join((header, data)))
 
     def wants_more(self) -> bool:
-        """Return False: the client may send more when the origin says so, and `connection.replenish` has to do nothing."""
+        """Return False, so that `connection.replenish` does nothing: the origin controls the client's window."""
         return False
 
     def waits_for_peer(self) -> bool:
-        """Return whether the client has to take a part of the answer, or may send more of the request. This process does not
-        know whether the origin works on an answer."""
+        """Return whether the client must take a part of the answer, or may send more of the request. Whether the origin works
+        on an answer is not known in this process."""
         return bool(self.outgoing) or not self.remote_ended
 
     def padded(self, size: int) -> None:
@@ -257,13 +255,13 @@ class ForwardedStream(Stream):
 
     # -- from the origin ---------------------------------------------------------------------------------------------
     def origin_takes(self, increment: int) -> None:
-        """The origin takes `increment` bytes more."""
+        """Called when the origin takes `increment` more bytes."""
         self._window += increment
         self._send_unsent()
         self._let_send(increment)
 
     def origin_sent(self, data: bytes) -> None:
-        """Pass a piece of the answer on."""
+        """Forward a piece of the answer."""
         self.connection.writer.send(self, h2.NO_HEADERS, (data,), len(data))
         if self.outgoing:
             self._untaken += len(data)

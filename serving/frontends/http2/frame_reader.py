@@ -1,7 +1,7 @@
-"""Cuts received bytes into frames: connection preface, frame boundaries, whole header blocks.
+"""Splits received bytes into the connection preface, frames and complete header blocks.
 
-Source: RFC 9113, sections 3.4, 4 and 6.10. Parts of a body are handed over as they come, so that a large DATA frame is never
-collected first. All connections of a listener read into one scratch buffer; only bytes that must outlive a read are copied.
+Source: RFC 9113, sections 3.4, 4 and 6.10. A large DATA frame is delivered in parts as they come, and never collected first.
+All connections of a listener read into one scratch buffer. Only bytes that must outlive a read are copied.
 """
 
 import asyncio
@@ -38,19 +38,21 @@ from serving.frontends.http2.header_decompression import MAX_HEADER_LIST_SIZE
 log = logging.getLogger(__name__)
 
 RECEIVED_FRAME_SIZE = 256 * 1024  # our SETTINGS_MAX_FRAME_SIZE
-# Frames of other kinds are collected before they are handled. They have no use for more than DEFAULT_MAX_FRAME_SIZE.
+# Frames of other kinds may have DEFAULT_MAX_FRAME_SIZE: they are collected whole, and need no more.
 _LONGEST = {DATA: RECEIVED_FRAME_SIZE, HEADERS: RECEIVED_FRAME_SIZE, CONTINUATION: RECEIVED_FRAME_SIZE}
 MAX_CONTINUATIONS = 16
-_FORM = FLAG_END_HEADERS | FLAG_PADDED | FLAG_PRIORITY  # flags of HEADERS that show whether it is one whole block
+_FORM = (
+    FLAG_END_HEADERS | FLAG_PADDED | FLAG_PRIORITY
+)  # flags that show whether a HEADERS payload is a complete header block
 _read_header = FRAME_HEADER.unpack_from
 Pieces = NDArray[np.uint8]  # [number, bytes of each]
-_RUN_OF = 4096  # least size, in bytes, of DATA frames among which runs of the same length are looked for
-_COPIED = 16 * 1024  # shorter reads are copied: small frames are cheaper to cut out of bytes than out of a memoryview
+_RUN_OF = 4096  # runs of DATA frames of the same length are searched only if the frames have at least this many bytes
+_COPIED = 16 * 1024  # shorter reads are copied, because slices of bytes are cheaper than slices of a memoryview
 
 
 def _frames_like(data: "bytes | memoryview", position: int, length: int) -> tuple[Pieces, int]:
-    """Return the payloads of the whole frames with the same header as the one at `position`, and where the next frame begins.
-    A large body comes as many frames of the same length."""
+    """Return the payloads of the complete frames, beginning at `position`, that have the same header, and the position after
+    them. A large body comes as many frames of the same length."""
     step = HEADER_SIZE + length
     count = (len(data) - position) // step
     frames = np.frombuffer(data, np.uint8, count * step, position).reshape(count, step)
@@ -67,7 +69,7 @@ def make_scratch() -> memoryview:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class FrameReader(asyncio.BufferedProtocol):
-    """The receiving half of a connection. An exception of an `on_...` method ends the stream or the connection."""
+    """The receiving half of a connection. An exception in an `on_...` method ends the stream or the connection."""
 
     __slots__ = (
         "_block",
@@ -87,12 +89,12 @@ class FrameReader(asyncio.BufferedProtocol):
 
     def __init__(self, scratch: memoryview) -> None:
         self.scratch = scratch
-        self.closing = False  # further bytes are ignored
+        self.closing = False  # True if further bytes are ignored
         self.expects_settings = True
         self._expects_preface = True
-        self._rest: bytes | bytearray = b""  # the beginning of a frame, until the frame is whole
+        self._rest: bytes | bytearray = b""  # the beginning of an incomplete frame
         self._needed = 0  # bytes that `_rest` must have before it is parsed
-        self._part_left = 0  # bytes of a DATA frame that is being received in parts
+        self._part_left = 0  # missing bytes of a DATA frame that is received in parts
         self._part_of = 0
         self._part_ends = False
         self._block: bytearray | None = None  # a header block that CONTINUATION frames complete
@@ -103,39 +105,39 @@ class FrameReader(asyncio.BufferedProtocol):
     # -- for the connection ------------------------------------------------------------------------------------------
     @abstractmethod
     def on_data(self, stream_id: int, flags: int, data: "bytes | memoryview") -> None:
-        """Take a whole DATA frame; a memoryview is valid until this returns."""
+        """Handle a complete DATA frame. data: if a memoryview, valid until this returns."""
 
     @abstractmethod
     def on_data_run(self, stream_id: int, pieces: Pieces) -> None:
-        """Take whole DATA frames in a row, none of them the last of the body. The pieces are valid until this returns."""
+        """Handle a run of complete DATA frames that do not end the body. pieces: valid until this returns."""
 
     @abstractmethod
     def on_part_begins(self, stream_id: int, length: int, ends: bool) -> None:
-        """A DATA frame of `length` bytes without padding begins; it comes in parts."""
+        """Called when a DATA frame of `length` bytes begins that comes in parts. It has no padding."""
 
     @abstractmethod
     def on_part(self, stream_id: int, data: memoryview, ends: bool) -> None:
-        """Take the next part of the unfinished DATA frame, valid until this returns. ends: it is the stream's last part."""
+        """Handle the next part of a DATA frame. data: valid until this returns. ends: whether it is the stream's last part."""
 
     @abstractmethod
     def on_header_block(self, stream_id: int, block: bytes, ends: bool) -> None:
-        """Take the header block of a HEADERS frame and all its CONTINUATION frames."""
+        """Handle the header block of a HEADERS frame and its CONTINUATION frames."""
 
     @abstractmethod
     def on_window_update(self, stream_id: int, payload: bytes) -> None:
-        """Take a WINDOW_UPDATE frame; stock clients send two for each call."""
+        """Handle a WINDOW_UPDATE frame. gRPC's clients send two for each call."""
 
     @abstractmethod
     def on_frame(self, kind: int, stream_id: int, flags: int, payload: bytes) -> None:
-        """Take any other frame."""
+        """Handle any other frame."""
 
     @abstractmethod
     def on_stream_failure(self, failure: StreamFailure) -> None:
-        """The peer broke the protocol on one stream."""
+        """Called for a stream error of the peer."""
 
     @abstractmethod
     def fail(self, code: ErrorCode, message: str) -> None:
-        """The peer broke the protocol: end the connection."""
+        """End the connection after a connection error of the peer."""
 
     # -- asyncio -----------------------------------------------------------------------------------------------------
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -162,7 +164,7 @@ class FrameReader(asyncio.BufferedProtocol):
             self.fail(ErrorCode.INTERNAL_ERROR, "internal error")
 
     def _parse(self, data: "bytes | memoryview") -> None:
-        """Handle every whole frame, and the received part of an unfinished DATA frame; keep the rest."""
+        """Handle every complete frame, and the received part of an incomplete DATA frame. Keep the rest."""
         position = 0
         end = len(data)
         self._needed = HEADER_SIZE
@@ -214,13 +216,13 @@ class FrameReader(asyncio.BufferedProtocol):
         if not PREFACE.startswith(bytes(data[: len(PREFACE)])):
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "expected HTTP/2; this port speaks gRPC")
         if len(data) < len(PREFACE):
-            self._needed = 0  # parse after each byte, which may show that this is not HTTP/2
+            self._needed = 0  # parse again after each read, which may show that this is not HTTP/2
             return 0
         self._expects_preface = False
         return len(PREFACE)
 
     def _check_order(self, kind: int, stream_id: int, flags: int, length: int) -> None:
-        """Raise for a frame that is wrong regardless of its content: too long, before SETTINGS, or inside of a header block."""
+        """Raise for a frame that is too long, comes before SETTINGS, or interrupts a header block."""
         longest = _LONGEST.get(kind, DEFAULT_MAX_FRAME_SIZE)
         if length > longest:
             raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, f"a frame is over {longest} bytes")
@@ -236,7 +238,7 @@ class FrameReader(asyncio.BufferedProtocol):
         self.on_part_begins(stream_id, length, self._part_ends)
 
     def _continue_part(self, data: "bytes | memoryview", position: int) -> int:
-        """Deliver the received part of the unfinished DATA frame; return where the next frame begins."""
+        """Deliver the received part of the incomplete DATA frame. Return where the next frame begins."""
         stop = min(len(data), position + self._part_left)
         self._part_left -= stop - position
         if stop > position:

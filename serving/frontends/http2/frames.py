@@ -1,4 +1,4 @@
-"""HTTP/2 frames: numbers and byte forms (RFC 9113, sections 4, 6 and 7)."""
+"""HTTP/2 frames: constants, encoding and checks (RFC 9113, sections 4, 6 and 7)."""
 
 import struct
 from enum import IntEnum
@@ -36,7 +36,7 @@ class Setting(IntEnum):
 
 
 class ErrorCode(IntEnum):
-    """The reasons that RST_STREAM and GOAWAY give (section 7)."""
+    """The error codes of RST_STREAM and GOAWAY (section 7)."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
@@ -53,7 +53,7 @@ class ErrorCode(IntEnum):
 
 
 class ConnectionFailure(Exception):
-    """The peer broke the protocol: a connection error, answered with GOAWAY and the connection's end (section 5.4.1)."""
+    """A connection error of the peer, answered with GOAWAY and the end of the connection (section 5.4.1)."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -62,7 +62,7 @@ class ConnectionFailure(Exception):
 
 
 class StreamFailure(Exception):
-    """The peer broke one stream: a stream error, answered with RST_STREAM (section 5.4.2)."""
+    """A stream error of the peer, answered with RST_STREAM (section 5.4.2)."""
 
     def __init__(self, code: ErrorCode, stream_id: int) -> None:
         super().__init__(code.name)
@@ -85,7 +85,7 @@ NO_HEADERS: HeaderFrame = (b"", b"")
 
 
 def header_frame(block: bytes, ends: bool = False) -> HeaderFrame:
-    """Return the HEADERS frame of a whole header block. ends: it is the last frame of its stream."""
+    """Return the HEADERS frame of a complete header block. ends: whether it is the last frame of its stream."""
     flags = FLAG_END_HEADERS | FLAG_END_STREAM if ends else FLAG_END_HEADERS
     return frame_header(len(block), HEADERS, flags, 0)[:-4], block
 
@@ -95,7 +95,7 @@ def settings(values: dict[Setting, int]) -> bytes:
 
 
 def window_update(stream_id: int, increment: int) -> bytes:
-    """Return the frame that lets the peer send `increment` bytes more on a stream, or on the connection for stream 0."""
+    """Return the frame that lets the peer send `increment` more bytes on a stream, or on the connection if it is stream 0."""
     return frame(WINDOW_UPDATE, 0, stream_id, increment.to_bytes(4, "big"))
 
 
@@ -104,7 +104,7 @@ def rst_stream(stream_id: int, code: ErrorCode) -> bytes:
 
 
 def goaway(last_stream_id: int, code: ErrorCode, debug: str = "") -> bytes:
-    """Return the frame that ends a connection; streams above `last_stream_id` were not processed."""
+    """Return the frame that ends a connection. Streams above `last_stream_id` were not processed."""
     return frame(GOAWAY, 0, 0, struct.pack(">LL", last_stream_id, code) + debug.encode()[:256])
 
 
@@ -121,7 +121,7 @@ def without_padding(payload: Payload) -> Payload:
 
 
 def header_fragment(flags: int, payload: bytes) -> bytes:
-    """Return the part of a header block that a HEADERS frame holds, without padding and (deprecated) priority."""
+    """Return the header block fragment of a HEADERS frame, without padding and the deprecated priority."""
     if flags & FLAG_PADDED:
         payload = without_padding(payload)
     if not flags & FLAG_PRIORITY:
@@ -132,8 +132,8 @@ def header_fragment(flags: int, payload: bytes) -> bytes:
 
 
 def read_settings(stream_id: int, flags: int, payload: bytes) -> list[tuple[int, int]]:
-    """Return the identifiers and values of a SETTINGS frame, also unknown ones; raises for values that section 6.5.2
-    forbids."""
+    """Return the identifiers and values of a SETTINGS frame, including unknown identifiers. Raises for values that section
+    6.5.2 forbids."""
     if stream_id:
         raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "SETTINGS on a stream")
     if len(payload) % 6 or (flags & FLAG_ACK and payload):
@@ -150,7 +150,7 @@ def read_settings(stream_id: int, flags: int, payload: bytes) -> list[tuple[int,
 
 
 def read_increment(stream_id: int, payload: bytes) -> int:
-    """Return the increment of a WINDOW_UPDATE frame, in bytes. Raises for 0 and for a wrong length (section 6.9)."""
+    """Return the increment of a WINDOW_UPDATE frame. Raises for 0 and for a wrong length (section 6.9)."""
     if len(payload) != 4:
         raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE does not have 4 bytes")
     increment: int = _NUMBER.unpack(payload)[0] & MAX_WINDOW
@@ -162,7 +162,7 @@ def read_increment(stream_id: int, payload: bytes) -> int:
 
 
 def check_priority(stream_id: int, payload: bytes) -> None:
-    """Raise for a PRIORITY frame that section 6.3 does not allow; priorities themselves are deprecated and ignored."""
+    """Raise for a PRIORITY frame that section 6.3 does not allow. Priorities are deprecated and ignored."""
     if not stream_id:
         raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "PRIORITY on stream 0")
     if len(payload) != 5:

@@ -1,15 +1,15 @@
 """Decodes header blocks (HPACK, RFC 7541) with the dynamic table that the blocks of a connection share.
 
-The tables of the Huffman code come from the library hpack, whose own decoder takes five times as long for a block.
+The tables of the Huffman code are those of the library hpack. Its decoder takes five times as long for a block.
 """
 
 from hpack.huffman_table import HUFFMAN_COMPLETE, HUFFMAN_EMIT_SYMBOL, HUFFMAN_FAIL, HUFFMAN_TABLE
 from hpack.table import HeaderTable
 
 MAX_HEADER_LIST_SIZE = 64 * 1024  # bytes, as RFC 9113 counts them: name + value + FIELD_OVERHEAD for each field
-MAX_TABLE_SIZE = 4096  # bytes: the default of SETTINGS_HEADER_TABLE_SIZE, which we do not send
+MAX_TABLE_SIZE = 4096  # bytes; the default of SETTINGS_HEADER_TABLE_SIZE, which this server does not change
 FIELD_OVERHEAD = 32  # bytes
-_MAX_INTEGER_BYTES = 4  # bytes of an integer after its prefix: no length may be over 2^28
+_MAX_INTEGER_BYTES = 4  # bytes of an integer after its prefix, so that no length exceeds 2^28
 
 HeaderField = tuple[bytes, bytes]
 HeaderList = list[HeaderField]
@@ -20,7 +20,7 @@ _STATIC_COUNT = len(_STATIC)
 
 
 class HeaderBlockError(Exception):
-    """The block is not in HPACK's encoding. Later blocks of the connection cannot be decoded either."""
+    """The block is malformed. Later blocks of the connection cannot be decoded either."""
 
 
 class HeaderListTooLongError(Exception):
@@ -30,7 +30,7 @@ class HeaderListTooLongError(Exception):
 class FieldDecoder:
     """Decodes the blocks of one connection in their order.
 
-    changed: the last block has changed the dynamic table, and so the meaning of later blocks.
+    changed: whether the last block has changed the dynamic table, and thus the meaning of later blocks.
     """
 
     __slots__ = ("_entries", "_max_size", "_size", "changed")
@@ -42,7 +42,7 @@ class FieldDecoder:
         self.changed = False
 
     def decode(self, block: bytes) -> HeaderList:
-        """Return the fields of a block in order. HeaderBlockError if it is malformed, HeaderListTooLongError if too long."""
+        """Return the fields of a block in order. Raises HeaderBlockError or HeaderListTooLongError."""
         self.changed = False
         try:
             return self._decode(block)
@@ -89,7 +89,7 @@ class FieldDecoder:
         return fields
 
     def _add(self, field: HeaderField) -> None:
-        """Add a field to the table, and evict the oldest fields to make room. A field that is too large empties the table
+        """Add a field to the table, and evict the oldest fields if it is full. A field that is too large empties the table
         (section 4.4)."""
         self.changed = True
         self._entries.append(field)
@@ -119,7 +119,7 @@ class FieldDecoder:
 
 
 def _integer(block: bytes, at: int, value: int) -> tuple[int, int]:
-    """Return an integer (section 5.1), and where the next item begins. value: the integer's prefix, whose bits are all ones."""
+    """Return an integer (section 5.1), and where the next item begins. value: the integer's prefix, all of whose bits are 1."""
     for count in range(_MAX_INTEGER_BYTES):
         byte = block[at]
         at += 1
@@ -143,13 +143,13 @@ def _string(block: bytes, at: int) -> tuple[bytes, int]:
     return (_huffman(text) if first & 0x80 else text), stop
 
 
-# (state << 8 | byte) -> next state, the characters that the byte completes, and whether the text may end there. The table is
-# filled on demand.
+# (state << 8 | byte) -> next state, the characters that the byte completes, and whether the text may end there. Filled on
+# demand.
 _STEPS: dict[int, tuple[int, bytes, bool]] = {}
 
 
 def _huffman(text: bytes) -> bytes:
-    """Decode a text that is in the Huffman code (section 5.2 and appendix B)."""
+    """Decode a Huffman-coded text (section 5.2 and appendix B)."""
     state = 0
     complete = True
     pieces = []
@@ -164,7 +164,7 @@ def _huffman(text: bytes) -> bytes:
 
 
 def _make_step(key: int) -> tuple[int, bytes, bool]:
-    """Make the step of a byte from the steps of its two halves."""
+    """Compute the step of a byte from the steps of its two halves, and cache it."""
     state, byte = key >> 8, key & 0xFF
     piece = b""
     flags = 0

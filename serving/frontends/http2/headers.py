@@ -1,4 +1,4 @@
-"""Decodes header blocks with a cache of repeated blocks, and encodes header blocks without state (HPACK, RFC 7541)."""
+"""Decodes header blocks with a cache of repeated blocks, and encodes them without a dynamic table (HPACK, RFC 7541)."""
 
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
@@ -23,10 +23,10 @@ Head = TypeVar("Head")
 
 
 class HeaderDecoder(Generic[Head]):
-    """Decodes the blocks of one connection and hands each to `parse`.
+    """Decodes the blocks of one connection, and calls `parse` with the fields of each.
 
-    A client repeats the same block, made of references to the dynamic table, for every call. The meaning of a block is fixed
-    until the table changes, so the result of `parse` is kept until then.
+    Clients repeat a block that consists of references to the dynamic table for each call. Its meaning is fixed until the table
+    changes, so the result of `parse` is cached until then.
     """
 
     def __init__(self, parse: Callable[[HeaderList], Head]) -> None:
@@ -35,7 +35,7 @@ class HeaderDecoder(Generic[Head]):
         self._heads: BoundedCache[bytes, Head] = BoundedCache(_CACHED_BLOCKS)
 
     def decode(self, block: bytes) -> Head:
-        """Return the result of `parse`; ConnectionFailure if the block cannot be decoded, because the table is lost then."""
+        """Return the result of `parse`. Raises ConnectionFailure if the block cannot be decoded."""
         head = self._heads.get(block)
         if head is not None:
             return head
@@ -45,7 +45,7 @@ class HeaderDecoder(Generic[Head]):
         return head
 
     def decode_fields(self, block: bytes) -> HeaderList:
-        """Return the fields of a block in order. Blocks of ignored trailers are decoded too, because they change the table."""
+        """Return the fields of a block in order. Blocks of ignored trailers must be decoded, too: they may change the table."""
         try:
             fields = self._decoder.decode(block)
         except HeaderListTooLongError:
@@ -59,7 +59,7 @@ class HeaderDecoder(Generic[Head]):
 
 
 def _integer(value: int, prefix_bits: int, pattern: int) -> bytes:
-    """Return `value` in RFC 7541's integer form (section 5.1), whose first byte also carries the bits of `pattern`."""
+    """Return `value` in RFC 7541's integer form (section 5.1). pattern: the other bits of the first byte."""
     limit = (1 << prefix_bits) - 1
     if value < limit:
         return bytes([pattern | value])
@@ -73,7 +73,7 @@ def _integer(value: int, prefix_bits: int, pattern: int) -> bytes:
 
 
 def encode_headers(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return a header block that uses no dynamic table, so that it may be made once and sent on every connection."""
+    """Return a header block that uses no dynamic table, so that every connection can send the same block."""
     block = bytearray()
     for name, value in fields:
         index, _, full = _STATIC.search(name, value) or (0, name, None)

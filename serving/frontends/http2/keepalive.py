@@ -1,4 +1,4 @@
-"""Keepalive of one HTTP/2 connection: our pings, the ping strikes of the peer, and the greatest age of a connection.
+"""Keepalive of one HTTP/2 connection: the server's pings, the ping strikes of the peer, and the maximum age of a connection.
 
 Source: gRPC, doc/keepalive.md and proposals A8 and A9; the settings are tritonserver's --grpc-keepalive-... flags.
 """
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from serving.cli.options import Options
 
 KEEPALIVE_PING = b"slipway\0"
-WITHOUT_CALLS_MS = 7_200_000  # shortest time between two pings of a peer without calls, unless it may send such pings
+WITHOUT_CALLS_MS = 7_200_000  # shortest time between pings of a peer without calls, unless permit_without_calls
 
 
 @dataclass(frozen=True, slots=True)
 class KeepaliveSettings:
-    """The values of the flags: milliseconds and counts, 0 for no limit."""
+    """The values of the flags, in milliseconds or as counts; 0 for no limit."""
 
     time_ms: int = 7_200_000
     timeout_ms: int = 20_000
@@ -42,8 +42,8 @@ DEFAULTS = KeepaliveSettings()
 
 
 class Keepalive:
-    """Decides when a connection pings and when it ends. The connection passes the time (of time.monotonic) and its `traffic`: a
-    value that stays equal while nothing is sent or received."""
+    """Decides when a connection pings and when it ends. The connection passes the monotonic time and its `traffic`, a value
+    that changes whenever something is sent or received."""
 
     __slots__ = (
         "_heard_at",
@@ -61,14 +61,14 @@ class Keepalive:
         self._settings = settings
         self._opened = self._heard_at = now
         self._traffic: object = None
-        self._ping_sent_at = 0.0  # when our unanswered ping was sent; 0 for none
+        self._ping_sent_at = 0.0  # when the unanswered ping of this server was sent; 0 if there is none
         self._pings_without_data = 0
         self._peer_ping_at = float("-inf")
         self._peer_traffic: object = None
         self._strikes = 0
 
     def peer_pings_too_often(self, now: float, traffic: object, calls: bool) -> bool:
-        """Count a ping of the peer; return True when its ping strikes are used up. calls: the peer has open calls."""
+        """Count a ping of the peer. Return whether it has too many ping strikes. calls: whether the peer has open calls."""
         settings = self._settings
         if traffic != self._peer_traffic:
             self._peer_traffic = traffic
@@ -108,15 +108,15 @@ class Keepalive:
         return True
 
     def silent_s(self, now: float) -> float:
-        """Return the seconds since `wants_ping` last noticed traffic, or a ping of ours was answered."""
+        """Return the seconds since `wants_ping` last noticed traffic, or the peer last answered a ping."""
         return now - self._heard_at
 
     def is_dead(self, now: float) -> bool:
-        """Return whether our ping has not been answered in time."""
+        """Return whether the peer has not answered a ping in time."""
         return bool(self._ping_sent_at) and (now - self._ping_sent_at) * 1000 > self._settings.timeout_ms
 
     def is_old(self, now: float, grace: bool = False) -> bool:
-        """Return whether the connection has reached its greatest age. grace: its time to finish calls must be over, too."""
+        """Return whether the connection has reached its maximum age. grace: whether the grace period must be over, too."""
         settings = self._settings
         if not settings.max_age_ms or (grace and not settings.max_age_grace_ms):
             return False

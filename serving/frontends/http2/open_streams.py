@@ -1,9 +1,9 @@
-"""The open streams of a connection, and checks of the frames that come for closed or idle ones (RFC 9113, section 5.1)."""
+"""The open streams of a connection, and checks of frames for closed or idle streams (RFC 9113, section 5.1)."""
 
 from serving.frontends.http2.frames import ConnectionFailure, ErrorCode, StreamFailure
 from serving.frontends.http2.stream import Stream
 
-MAX_REMEMBERED = 1000  # streams that were answered early
+MAX_REMEMBERED = 1000  # the number of remembered streams that were closed before the end of their request
 
 
 class OpenStreams:
@@ -14,10 +14,12 @@ class OpenStreams:
     def __init__(self) -> None:
         self.by_id: dict[int, Stream] = {}
         self.last_id = 0
-        self._answered_early: set[int] = set()  # closed before the end of the request, whose rest is ignored
+        self._answered_early: set[int] = (
+            set()
+        )  # streams closed before the end of the request; the rest of it is ignored
 
     def check_late_data(self, stream_id: int, ends: bool) -> None:
-        """Raise for a DATA frame on a stream that is idle, half-closed or closed, unless it is to be ignored."""
+        """Raise for a DATA frame on a stream that is idle, half-closed or closed, unless the frame must be ignored."""
         if stream_id in self.by_id:
             raise StreamFailure(ErrorCode.STREAM_CLOSED, stream_id)
         if not stream_id or stream_id > self.last_id:
@@ -28,7 +30,7 @@ class OpenStreams:
             self._answered_early.discard(stream_id)
 
     def for_trailers(self, stream_id: int, ends: bool) -> Stream | None:
-        """Return the stream of a second HEADERS frame; None if the frame is to be ignored (section 8.1)."""
+        """Return the stream of a second HEADERS frame, or None if the frame must be ignored (section 8.1)."""
         stream = self.by_id.get(stream_id)
         if stream is None:
             if stream_id not in self._answered_early:
@@ -41,7 +43,7 @@ class OpenStreams:
         return stream
 
     def close(self, stream_id: int) -> Stream | None:
-        """Remove a stream and return it; None if the stream is not open."""
+        """Remove a stream. Return it, or None if it is not open."""
         return self.by_id.pop(stream_id, None)
 
     def close_all(self) -> list[Stream]:
@@ -50,7 +52,7 @@ class OpenStreams:
         return streams
 
     def ignore(self, stream_id: int) -> None:
-        """Ignore further frames on a stream that we have closed."""
+        """Ignore further frames on a stream that this side has closed."""
         if len(self._answered_early) >= MAX_REMEMBERED:
             self._answered_early.clear()
         self._answered_early.add(stream_id)

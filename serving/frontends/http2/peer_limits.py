@@ -1,4 +1,4 @@
-"""Limits of the work that one peer can cause: frames that ask for nothing, open streams, and requests under way.
+"""Limits of the work that one peer can cause: control frames, open streams, and requests under way.
 
 Sources: CVE-2023-44487 (rapid reset), CVE-2019-9512 to CVE-2019-9518 (floods), RFC 9113 section 10.5.
 """
@@ -10,19 +10,18 @@ from typing import Protocol
 from serving.core.waiters import Waiters
 from serving.frontends.http2.frames import ConnectionFailure, ErrorCode
 
-BUCKET_SIZE = 2000.0  # frames; more than a connection has streams, because a client may cancel all of them together
+BUCKET_SIZE = 2000.0  # frames; more than a connection has streams, because a client may cancel all its streams together
 REFILL_PER_S = 200  # frames
-WINDOW_UPDATES_PER_FRAME = 4  # free WINDOW_UPDATE frames for each frame that was sent and each stream that was opened
-# Requests under way on one connection, on all those of its streams that carry several requests.
+WINDOW_UPDATES_PER_FRAME = 4  # WINDOW_UPDATE frames that are free for each sent frame and each opened stream
+# Requests under way on one connection, counted on the streams that carry several requests.
 MAX_PENDING_REQUESTS = 1024
 MAX_UNREAD_REPLIES = 64 * 1024  # bytes
 
 
 class FloodLimiter:
-    """A token bucket for frames that cost the peer nothing but make us work: RST_STREAM, PING, SETTINGS, PRIORITY, empty DATA,
-    and frames that are answered with RST_STREAM. Time and answered requests refill it.
-
-    The methods that charge raise ConnectionFailure with ENHANCE_YOUR_CALM when the peer has gone too far.
+    """A token bucket for frames that are cheap for the peer but cost this server work: RST_STREAM, PING, SETTINGS, PRIORITY,
+    empty DATA, and frames that are answered with RST_STREAM. Time and answered requests refill it.
+    The `charge` methods raise ConnectionFailure with ENHANCE_YOUR_CALM if the peer has sent too many.
     """
 
     __slots__ = ("_tokens", "_window_updates", "streams_opened", "unread_replies")
@@ -30,7 +29,7 @@ class FloodLimiter:
     def __init__(self) -> None:
         self._tokens = BUCKET_SIZE
         self._window_updates = 0
-        self.streams_opened = 0  # over the connection's life
+        self.streams_opened = 0  # streams opened on the connection so far
         self.unread_replies = 0  # bytes of replies to control frames since the peer stopped reading
 
     def charge(self) -> None:
@@ -39,8 +38,8 @@ class FloodLimiter:
             raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that ask for nothing")
 
     def charge_window_update(self, frames_sent: int) -> None:
-        """Count a WINDOW_UPDATE frame. The frame costs nothing if it may answer a frame of ours, or widen the window of an
-        opened stream, as gRPC's clients do before they have their response."""
+        """Count a WINDOW_UPDATE frame. Some are free for each sent frame and each opened stream, because gRPC's clients widen a
+        stream's window before they have the response."""
         self._window_updates += 1
         if self._window_updates > WINDOW_UPDATES_PER_FRAME * (frames_sent + self.streams_opened):
             self.charge()
@@ -52,20 +51,20 @@ class FloodLimiter:
             raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "the peer does not read")
 
     def refund(self) -> None:
-        """Give a token back: a request has been answered."""
+        """Add a token for an answered request."""
         if self._tokens < BUCKET_SIZE:
             self._tokens += 1
 
     def refill(self, seconds: float) -> None:
-        """Add the tokens for the time that has passed."""
+        """Add the tokens for an elapsed time."""
         self._tokens = min(BUCKET_SIZE, self._tokens + REFILL_PER_S * seconds)
 
 
 class WaitingStream(Protocol):
-    """A stream that carries several requests, and that does not read the next one for now."""
+    """A stream that carries several requests, and waits before it reads the next request."""
 
     def released(self) -> None:
-        """The connection has fewer requests under way: the stream may read on."""
+        """Called when the connection has fewer requests under way, and the stream may continue to read."""
 
 
 class ConcurrencyLimit:
@@ -77,15 +76,15 @@ class ConcurrencyLimit:
         self.max_streams = max_streams
         self.pending_requests = 0
         self._max_requests = max_requests
-        # A stream need not wait if fewer requests are under way. While other streams wait, this is 0, because they go first.
+        # A stream need not wait if fewer requests are under way. This is 0 while other streams wait, because they are first.
         self._free_below = max_requests
         self._waiters: Waiters[WaitingStream] | None = (
-            None  # made when a stream first waits: most connections need none
+            None  # created when a stream first waits, because most connections need none
         )
 
     def must_wait(self, stream: WaitingStream) -> bool:
-        """Return whether too many requests are under way, or other streams wait; the stream's `released` is then called in its
-        turn."""
+        """Return whether too many requests are under way, or other streams wait. If so, the stream's `released` is called
+        later."""
         if self.pending_requests < self._free_below:
             return False
         if self._waiters is None:
@@ -95,7 +94,7 @@ class ConcurrencyLimit:
         return True
 
     def requests_ended(self, count: int = 1) -> None:
-        """`count` requests have been answered, or nobody wants them any more."""
+        """Called when `count` requests are answered or cancelled."""
         self.pending_requests -= count
         if not self._free_below and self._waiters is not None:
             self._waiters.ask()
@@ -104,7 +103,7 @@ class ConcurrencyLimit:
         return self.pending_requests < self._max_requests
 
     def _release(self, stream: WaitingStream) -> None:
-        """Let a stream read on. When there is no more room, the stream waits again, behind the other streams."""
+        """Let a stream continue to read. When the limit is reached, it waits again, behind the other streams."""
         self._free_below = self._max_requests
         stream.released()
         if self._waiters:

@@ -1,4 +1,4 @@
-"""One HTTP/2 stream, and the writer that shares a connection between its streams (RFC 9113, sections 5.1 and 5.2)."""
+"""One HTTP/2 stream, and the writer of all streams of a connection (RFC 9113, sections 5.1 and 5.2)."""
 
 import asyncio
 from abc import abstractmethod
@@ -27,13 +27,13 @@ from serving.frontends.shared.client_limits import Awaited
 from serving.frontends.shared.large_write import write_large
 from serving.resources.request_memory import COUNTED_FROM, ConnectionMemory
 
-_DATA_TYPE = bytes((DATA, 0))  # and no flags
+_DATA_TYPE = bytes((DATA, 0))  # the type, and no flags
 
 Buffer = bytes | bytearray | memoryview
 
-_ROUND_SIZE = 256 * 1024  # bytes that a stream sends before the next stream may send
-_WORTH_AN_UPDATE = 256  # least bytes of a frame that counts in `frames_sent`, unless the frame ends its buffer
-_REFERENCED_FROM = 16 * 1024  # bytes: smaller buffers are joined, larger ones are not copied
+_ROUND_SIZE = 256 * 1024  # bytes that a stream may send before the next stream's turn
+_WORTH_AN_UPDATE = 256  # smaller frames (in bytes) do not count in `frames_sent`, unless they end a buffer
+_REFERENCED_FROM = 16 * 1024  # bytes; smaller buffers are joined, larger buffers are not copied
 
 
 class StreamConnection(Protocol):
@@ -47,20 +47,20 @@ class StreamConnection(Protocol):
 
     @property
     def draining(self) -> bool:
-        """Return whether the connection takes no new streams; streams that only wait should end then."""
+        """Whether the connection takes no new streams. Streams that only wait should then end."""
 
     def replenish(self, stream: "Stream") -> None:
-        """Let the peer send more on the stream, if it takes more now."""
+        """Let the peer send more on the stream, if the stream wants more."""
 
     def reset(self, stream: "Stream", code: ErrorCode) -> None:
-        """Break the stream off from our side; its `aborted` is not called."""
+        """Reset the stream from this side. Its `aborted` is not called."""
 
     def response_sent(self, stream: "Stream") -> None:
-        """The writer has sent the whole response."""
+        """Called when the writer has sent the complete response."""
 
 
 class Stream:
-    """A request and its response. The connection calls the abstract methods, and the stream may answer inside of them."""
+    """A request and its response. The connection calls the abstract methods, in which the stream may answer."""
 
     __slots__ = (
         "bytes_flushed",
@@ -79,53 +79,53 @@ class Stream:
         self.id = stream_id
         self.send_window = connection.writer.initial_window
         self.receive_window = connection.receive_window
-        self.remote_ended = False  # the request is complete: "half-closed (remote)" in section 5.1
-        self.response_complete = False  # the response is complete, but perhaps not sent yet
-        self.outgoing: deque[bytes | memoryview] | None = None  # unsent frames (bytes), and body (memoryview)
-        self.unread_memory = 0  # bytes that are counted for `outgoing`
-        self.bytes_flushed = 0  # bytes of body that had to wait and have been sent
+        self.remote_ended = False  # True if the request is complete: "half-closed (remote)" in section 5.1
+        self.response_complete = False  # True if the response is complete, but perhaps not sent yet
+        self.outgoing: deque[bytes | memoryview] | None = None  # unsent frames (bytes) and unsent body (memoryview)
+        self.unread_memory = 0  # bytes of request memory that are counted for `outgoing`
+        self.bytes_flushed = 0  # bytes of body that were sent after they had to wait
 
     @abstractmethod
     def opened(self) -> None:
-        """The request's headers have come."""
+        """Called when the request's headers have come."""
 
     @abstractmethod
     def receive(self, data: "bytes | memoryview", end: bool) -> None:
-        """Take a piece of the body; a memoryview is valid only until this returns. end: it is the last piece."""
+        """Handle a piece of the body. data: if a memoryview, valid until this returns. end: whether it is the last piece."""
 
     def receive_all(self, pieces: NDArray[np.uint8]) -> None:
-        """Take several pieces of the body [number, bytes of each], without the last piece; valid until this returns."""
+        """Handle several pieces of the body [number, bytes of each], but not the last one. pieces: valid until this returns."""
         for piece in pieces:
             self.receive(piece.data, False)
 
     @abstractmethod
     def aborted(self) -> None:
-        """The peer or the connection has gone: nothing can be answered any more."""
+        """Called when the peer has reset the stream, or the connection has ended. Nothing can be answered any more."""
 
     def wants_more(self) -> bool:
         """Return whether the peer may send more now. If not, the stream calls `connection.replenish` later."""
         return True
 
     def awaited(self) -> "tuple[Awaited, int] | None":
-        """Return the peer's next task, and how many bytes of it are done; None while it is the server's turn."""
+        """Return what the peer must do next, and how many bytes of it are done; None if it is the server's turn."""
         return (Awaited.RESPONSE, self.bytes_flushed) if self.outgoing else None
 
     def waits_for_peer(self) -> bool:
-        """Return whether nothing happens until the peer does something."""
+        """Return whether the stream waits for the peer."""
         return self.awaited() is not None
 
     def overdue(self, awaited: Awaited) -> None:
-        """The peer has not done the awaited task in time."""
+        """Called when the peer is too slow with `awaited`."""
         self.connection.reset(self, ErrorCode.CANCEL)
         self.aborted()
 
     def counted(self) -> int:
-        """Return the bytes of memory that the request keeps until its response, which may be as large, is taken."""
+        """Return the bytes of memory that the request holds until the client has taken its response."""
         return 0
 
     def keep(self, size: int) -> None:
-        """Count memory for the `size` bytes of the response that wait for the peer, as far as they exceed the memory of the
-        request. If there is no memory, reset the stream."""
+        """Count the waiting `size` bytes of the response as memory, as far as they exceed the memory of the request. If there
+        is too little memory, reset the stream."""
         more = size - self.counted() - self.unread_memory
         if more > COUNTED_FROM:
             try:
@@ -137,30 +137,30 @@ class Stream:
                 self.unread_memory += more
 
     def nothing_waits(self) -> None:
-        """Give back the memory that `keep` has counted."""
+        """Release the memory that `keep` has counted."""
         if self.unread_memory:
             self.connection.memory.give(self.unread_memory)
             self.unread_memory = 0
 
     def closed(self) -> None:
-        """The response has been sent, or the rest of it is dropped: the stream gives back its memory."""
+        """Release the memory. Called when the response has been sent, or the rest of it is dropped."""
 
     def padded(self, size: int) -> None:
-        """The peer has sent `size` bytes of padding, which count as received."""
+        """Called when the peer has sent `size` bytes of padding, which count in the receive window."""
 
     def drained(self) -> None:
-        """All waiting data has been sent, and the response is not complete yet."""
+        """Called when all waiting data has been sent, but the response is not complete yet."""
 
 
 class FrameWriter:
-    """The sending half of a connection. Data is sent immediately if the flow-control windows and the transport allow that.
-    Otherwise it waits, and the streams send in rounds when the windows open (section 5.2)."""
+    """The sending half of a connection. Data is sent immediately if the flow-control windows and the transport allow it.
+    Otherwise it waits, and the streams send in turn when the windows open (section 5.2)."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self.initial_window = DEFAULT_WINDOW  # the peer's SETTINGS_INITIAL_WINDOW_SIZE
-        self.max_frame_size = DEFAULT_MAX_FRAME_SIZE  # the peer's
-        self.paused = False  # the transport takes no more for now
-        self.frames_sent = 0  # DATA and HEADERS, without the tiny frames that the peer's windows force
+        self.max_frame_size = DEFAULT_MAX_FRAME_SIZE  # the peer's SETTINGS_MAX_FRAME_SIZE
+        self.paused = False  # True while the transport's buffer is full
+        self.frames_sent = 0  # DATA and HEADERS frames, except tiny frames that small windows of the peer force
         self._transport = transport
         self._window = DEFAULT_WINDOW  # bytes that the connection may send
         self._waiting: dict[int, Stream] = {}
@@ -173,8 +173,8 @@ class FrameWriter:
         size: int = 0,
         trailers: HeaderFrame = NO_HEADERS,
     ) -> None:
-        """Send headers, body (buffers of `size` bytes in all, which must not change any more) and trailers, which end the
-        stream; each may be empty. Data that cannot be sent now waits in `stream.outgoing`."""
+        """Send headers, body and trailers, each of which may be empty. Trailers end the stream. Data that cannot be sent now
+        waits in `stream.outgoing`. body: buffers of `size` bytes in total, which must not change any more."""
         identifier = stream.id.to_bytes(4, "big")
         start, block = headers
         head = (start, identifier, block) if start else ()
@@ -182,7 +182,7 @@ class FrameWriter:
         tail = (start, identifier, block) if start else ()
         if tail:
             stream.response_complete = True
-        if (  # the body fits into one DATA frame, which may be sent now; comparisons are cheaper than min
+        if (  # the body fits into one DATA frame that may be sent now; comparisons are cheaper than min()
             size <= self._window
             and size <= stream.send_window
             and size <= self.max_frame_size
@@ -219,7 +219,7 @@ class FrameWriter:
         self._waiting.pop(stream.id, None)
 
     def flush(self) -> None:
-        """Send rounds of all waiting streams until the windows or the transport let no stream send more."""
+        """Let the waiting streams send in turn until no stream can send more."""
         progress = True
         while progress and not self.paused:
             progress = False
@@ -228,7 +228,7 @@ class FrameWriter:
                     progress = True
 
     def _send_round(self, stream: Stream) -> bool:
-        """Send up to a round's bytes of one stream; return False if the stream could send nothing."""
+        """Send up to _ROUND_SIZE bytes of one stream. Return False if it could send nothing."""
         outgoing = stream.outgoing
         if not outgoing:
             self._waiting.pop(stream.id, None)
@@ -267,7 +267,7 @@ class FrameWriter:
         return True
 
     def _add_frames(self, frames: "list[bytes | memoryview]", stream_id: int, data: memoryview, is_last: bool) -> None:
-        """Put `data` into DATA frames as large as the peer takes them. is_last: `data` is the end of its buffer."""
+        """Split `data` into DATA frames of the largest allowed size. is_last: whether `data` is the end of its buffer."""
         step = self.max_frame_size
         whole, rest = divmod(len(data), step)
         header = frame_header(step, DATA, 0, stream_id)
@@ -281,7 +281,7 @@ class FrameWriter:
 
     # -- the peer's settings and window updates ----------------------------------------------------------------------
     def open_connection_window(self, increment: int) -> None:
-        """The peer takes `increment` bytes more on all streams together."""
+        """Widen the connection's send window by `increment` bytes."""
         self._window += increment
         if self._window > MAX_WINDOW:
             raise ConnectionFailure(ErrorCode.FLOW_CONTROL_ERROR, "the connection's window is over 2^31-1")
@@ -289,16 +289,18 @@ class FrameWriter:
             self.flush()
 
     def open_stream_window(self, stream: Stream, increment: int) -> None:
-        """The peer takes `increment` bytes more on this stream."""
+        """Widen the stream's send window by `increment` bytes."""
         stream.send_window += increment
         if stream.send_window > MAX_WINDOW:
             raise StreamFailure(ErrorCode.FLOW_CONTROL_ERROR, stream.id)
-        while stream.outgoing and not self.paused and self._send_round(stream):  # other streams' windows are as before
+        while (
+            stream.outgoing and not self.paused and self._send_round(stream)
+        ):  # the windows of other streams have not changed
             pass
 
     def set_initial_window(self, value: int, streams: Iterable[Stream]) -> None:
-        """Take the peer's SETTINGS_INITIAL_WINDOW_SIZE, in bytes. A change also moves the windows of the open `streams`, which
-        may become negative (section 6.9.2)."""
+        """Set the peer's SETTINGS_INITIAL_WINDOW_SIZE, in bytes. The windows of the open `streams` change by the difference,
+        and may become negative (section 6.9.2)."""
         delta = value - self.initial_window
         self.initial_window = value
         for stream in streams:
@@ -309,7 +311,7 @@ class FrameWriter:
 
 
 def _views(body: Iterable[Buffer]) -> list[memoryview]:
-    """Return views of large buffers, and of small buffers joined with their neighbours: each view is sent in its own frames."""
+    """Return views of the buffers, with adjacent small buffers joined. Each view is sent in separate frames."""
     views: list[memoryview] = []
     small: list[Buffer] = []
     for part in body:

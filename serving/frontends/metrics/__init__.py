@@ -1,5 +1,4 @@
-"""The server's figures: Prometheus text, and the live feed that dashboards subscribe to.
+"""The server's metrics as Prometheus text, and the live feed for dashboards.
 
-May import `frontends.http1`, telemetry, resources and `serving.server`. Its parts are made and called
-by `frontends.metrics_server`.
+May import `frontends.http1`, telemetry, resources and `serving.server`. `frontends.metrics_server` creates and calls its parts.
 """

@@ -1,6 +1,6 @@
-"""Readings of this server's processes, the machine's CPU and memory, and its GPUs: made only on demand, off the event loop.
+"""Reads the usage of this server's processes, the machine's CPU and memory, and its GPUs, on demand and off the event loop.
 
-Source of the GPU values: NVML, by nvidia-ml-py.
+Source of the GPU values: NVML, through nvidia-ml-py.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from serving.resources.sampling import Sample
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-GpuHandle = object  # NVML's, opaque
+GpuHandle = object  # an opaque handle of NVML
 
 _CHILDREN_LISTED = Path("/proc/thread-self/children").exists()  # CONFIG_PROC_CHILDREN
 
 
 class ProcessUsage(NamedTuple):
-    """The usage of the server: bytes and CPU seconds include its child processes, threads count only the server's own."""
+    """The usage of the server. RSS and CPU seconds include its child processes; threads are only those of the server."""
 
     rss_bytes: int
     cpu_seconds: float
@@ -31,8 +31,8 @@ class ProcessUsage(NamedTuple):
 
 
 class Gpu(NamedTuple):
-    """One GPU; values that the driver does not report are None. utilization is from 0 to 1, memory in bytes, power in watts,
-    and energy in joules since the server started."""
+    """One GPU. Values that the driver does not report are None. utilization: from 0 to 1. memory: in bytes. power: in watts.
+    energy: in joules, since the server started."""
 
     uuid: str
     utilization: float | None
@@ -44,7 +44,7 @@ class Gpu(NamedTuple):
 
 
 class Host(NamedTuple):
-    """The machine. cpu_utilization is from 0 to 1, the mean of all cores since the previous reading; memory is in bytes."""
+    """The machine. cpu_utilization: the mean of all cores since the previous reading, from 0 to 1. memory: in bytes."""
 
     cpu_utilization: float
     memory_total: int
@@ -62,7 +62,7 @@ class HardwareReadings(Protocol):
 
 
 class Hardware:
-    """Reads the values on the caller's thread, which may take long. Keeps the GPUs' handles, and their energy at the start."""
+    """Reads the values on the caller's thread, which may take long. Keeps the handles of the GPUs, and their initial energy."""
 
     def __init__(self, gpus: bool = True) -> None:
         self._process = psutil.Process()
@@ -94,17 +94,17 @@ class Hardware:
 
 
 class SampledHardware:
-    """The latest readings of a Hardware; each server has one. A GPU's driver that hangs holds up no other reading."""
+    """The latest readings of a Hardware. A GPU driver that hangs does not delay other readings."""
 
     def __init__(self, hardware: Hardware, interval_s: float = 0.0) -> None:
-        """interval_s: least time between two readings of the host and the GPUs, so that frequent readers do not shorten the
-        time over which the CPU utilization is averaged."""
+        """interval_s: shortest time between two readings of the host and the GPUs, so that frequent calls do not shorten the
+        period over which CPU utilization is averaged."""
         self._process = Sample("server's processes", hardware.process)
         self._host = Sample("machine", hardware.host, interval_s)
         self._gpus = Sample("GPUs", hardware.gpus, interval_s)
 
     async def refreshed(self) -> None:
-        """Wait until all values have been read again, or a reading has taken too long."""
+        """Wait until all values have been read again, up to a timeout."""
         await asyncio.gather(*(one.refreshed() for one in (self._process, self._host, self._gpus)))
 
     def process(self) -> ProcessUsage:
@@ -120,7 +120,7 @@ class SampledHardware:
 def _descendants(process: psutil.Process) -> list[psutil.Process]:
     """Return all descendants of a process.
 
-    Reads the kernel's lists of children where it keeps them; psutil, the fallback, looks at every process of the machine.
+    They are read from the kernel's lists of children. If the kernel has none, psutil scans every process of the machine.
     """
     found: list[psutil.Process] = []
     pending = [process.pid]
@@ -164,7 +164,7 @@ def _gpu(uuid: str, handle: GpuHandle, energy_at_start: int | None) -> Gpu:
 
 
 def _read(function: Callable[[GpuHandle], T], handle: GpuHandle) -> T | None:
-    """Return a value that NVML reports for a GPU, or None if it does not report it."""
+    """Return a value of a GPU, or None if NVML does not report it."""
     try:
         return function(handle)
     except pynvml.NVMLError:

@@ -1,12 +1,11 @@
-"""GET /v2/slipway/live: server-sent events; once a second, the counters and histograms that have changed.
+"""GET /v2/slipway/live: server-sent events with the counters and histograms that have changed, once a second.
 
 event: hello    {server_id, instance, started, bounds_us}; bounds_us: the exclusive upper bounds of the histograms' buckets
-event: stats    {time, server, unserved, traffic, models}: cumulative values. `models` and `traffic`, the rollouts, have only
-                those that changed since the last event. A rollout that has ended is sent once, as
+event: stats    {time, server, unserved, traffic, models}: cumulative values. `models`, and the rollouts in `traffic`, are sent
+                only if they changed since the previous event. A rollout that has ended is sent once, as
                 {model, namespace, rollout: null}.
-
-One timer serves all subscribers; it stops when there are none. A slow subscriber gets fewer events, but loses nothing, because
-the values are cumulative. The connection of a subscriber that takes nothing at all is closed.
+One timer serves all subscribers. A slow subscriber gets fewer events, but loses nothing, because the values are cumulative. If
+a subscriber reads nothing, its connection is closed.
 Source of the format: the HTML standard, server-sent events.
 """
 
@@ -31,10 +30,10 @@ log = logging.getLogger(__name__)
 
 PERIOD_S = 1.0
 SLOW_ABOVE = 256 << 10  # a subscriber with more unread bytes gets no event until it catches up
-MAX_SUBSCRIBERS = 64  # subscribers with a key, and as many without one
+MAX_SUBSCRIBERS = 64  # subscribers with a key, and as many without a key
 MAX_OF_ADDRESS = 16  # subscribers without a key from one address
 
-Stamp = tuple[int, VersionStatus]  # changes with a model's values
+Stamp = tuple[int, VersionStatus]  # a value that changes with a model's values
 JsonObject = dict[str, object]
 
 
@@ -46,9 +45,9 @@ class LiveFeed:
         self._hardware = hardware
         self._subscribers: dict[Exchange, dict[Key, Stamp]] = {}  # subscriber -> the last stamps sent to it
         self._sent_traffic: dict[Exchange, dict[ModelIdentifier, bytes]] = {}
-        self._addresses: dict[Exchange, str] = {}  # the address of each subscriber; "" for one with a key
+        self._addresses: dict[Exchange, str] = {}  # the address of each subscriber; "" for a subscriber with a key
         self._timer: asyncio.Task[None] | None = None
-        self._first_events: set[asyncio.Task[None]] = set()  # being made
+        self._first_events: set[asyncio.Task[None]] = set()  # tasks that send first events
         hello = {
             "server_id": server.options.server_id,
             "instance": str(uuid.uuid4()),
@@ -58,10 +57,10 @@ class LiveFeed:
         self._hello = b"event: hello\ndata: %b\n\n" % orjson.dumps(hello)
 
     def subscribe(self, exchange: Exchange, with_key: bool) -> None:
-        """Begin the stream: send `hello`, and then, without waiting for the timer, a first event with every model.
+        """Begin the stream. Send `hello`, and soon, without waiting for the timer, a first event with every model.
 
-        UNAVAILABLE if there are too many subscribers. Subscribers with a key are counted separately, so that the others cannot
-        keep them out. Without a key, one address may have only MAX_OF_ADDRESS subscribers.
+        Raises UNAVAILABLE if there are too many subscribers. Subscribers with a key are counted separately, so that others
+        cannot keep them out. Without a key, an address may have only MAX_OF_ADDRESS subscribers.
         """
         address = "" if with_key else _address(exchange)
         taken = list(self._addresses.values())
@@ -109,7 +108,7 @@ class LiveFeed:
             try:
                 await self._refresh()
                 self._send([exchange for exchange in self._subscribers if exchange.backlog < SLOW_ABOVE])
-            except Exception:  # go on: the streams are open, and nothing else feeds them
+            except Exception:  # the streams are still open, so the next event must be tried
                 log.exception("an event of the live feed could not be made; the next one is tried")
 
     async def _send_first(self, exchange: Exchange) -> None:
@@ -121,7 +120,7 @@ class LiveFeed:
         await asyncio.gather(self._hardware.refreshed(), self._server.refresh_memory())
 
     def _send(self, exchanges: list[Exchange]) -> None:
-        """Send each subscriber the models that have changed since its last event."""
+        """Send each subscriber the models that have changed since its previous event."""
         stamped = []
         for model in self._server.all_statistics():
             stamp = (model.revision, model.status)
@@ -146,7 +145,7 @@ class LiveFeed:
             )
 
     def _changed(self, exchange: Exchange, traffic: dict[ModelIdentifier, bytes]) -> list[bytes]:
-        """Return the rollouts whose reports have changed, or that have ended, since this subscriber's last event."""
+        """Return the rollouts that have changed or ended since this subscriber's previous event."""
         sent = self._sent_traffic[exchange]
         self._sent_traffic[exchange] = traffic
         ended = [
@@ -171,7 +170,7 @@ class LiveFeed:
 
 
 def _address(exchange: Exchange) -> str:
-    """Return the client's address; for IPv6 its /64 network, because one client may have all addresses of that network."""
+    """Return the client's address; for IPv6 its /64 network, because one client may have all addresses of such a network."""
     transport = exchange.pipeline.transport
     name = transport.get_extra_info("peername") if transport is not None else None
     host = str(name[0]) if name else "unknown"
@@ -187,7 +186,7 @@ def _json(value: JsonObject) -> bytes:
 
 
 def model_values(model: ModelStatistics) -> JsonObject:
-    """Return the cumulative values of one model version; durations are in ns, histograms as counts by bucket."""
+    """Return the cumulative values of one model version. Durations are in ns, and histograms are counts by bucket."""
     status = model.status
     release: JsonObject = {} if status.release is None else {"release": status.release}
     if status.aliases:

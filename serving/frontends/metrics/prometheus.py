@@ -1,7 +1,7 @@
-"""The page of /metrics, rendered at each scrape: Triton's metric families with their names and labels, and Slipway's own.
+"""Renders /metrics at each scrape: Triton's metric families, with Triton's names and labels, and Slipway's families.
 
-Source of the nv_* names: Triton, docs/user_guide/metrics.md; of the format: Prometheus, exposition formats, text 0.0.4.
-prometheus_client is not used, because it forces a suffix `_total` on counters, which Triton's names do not have.
+Sources: Triton, docs/user_guide/metrics.md (the nv_* names); Prometheus, exposition formats, text 0.0.4.
+prometheus_client is not used, because it forces the suffix `_total` on counters, which Triton's names do not have.
 """
 
 import functools
@@ -26,8 +26,8 @@ from serving.traffic.rollout import Rollout
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _DOUBLINGS_US = [1 << power for power in range(5, 27)]
-# The bounds within a doubling, in sixteenths of its first bound. Each bound is at most 1.1 times the previous one, so a
-# quantile that is interpolated inside a bucket is at most a tenth away from the right one.
+# The bounds within a doubling, in sixteenths of its first bound. Each bound is at most 1.1 times the previous bound, so an
+# interpolated quantile is at most a tenth wrong.
 _STEPS = (16, 17, 18, 19, 20, 22, 24, 26, 28, 30)
 BATCH_BOUNDS = [1 << power for power in range(11)]
 _BATCH_LE = [*map(str, BATCH_BOUNDS), "+Inf"]
@@ -36,7 +36,7 @@ HISTOGRAMS_IN_PIECE = 5
 _NOT_IN_A_LABEL = re.compile(r"\W", re.ASCII)
 REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 
-# name, attribute of ModelStatistics (nanoseconds where the name says duration), help
+# name, attribute of ModelStatistics (in nanoseconds if it ends with .ns), help
 _COUNTERS = [
     ("nv_inference_request_success", "success.count", "Number of successful inference requests"),
     ("nv_inference_count", "inference_count", "Number of inferences performed, without cached requests"),
@@ -81,7 +81,7 @@ _GAUGES: list[tuple[str, str, Callable[[ModelStatistics], float | None]]] = [
     ("slipway_model_release", "Number of the release that the version serves", lambda m: m.status.release),
 ]
 
-# Gauges of the whole cache. Source: the README of triton-inference-server/local_cache, where all of them are gauges.
+# Gauges of the whole cache. Source: the README of triton-inference-server/local_cache.
 _CACHE_GAUGES: list[tuple[str, str, Callable[[ResponseCache], int | float]]] = [
     ("nv_cache_util", "Cache utilization [0.0 - 1.0]", lambda c: c.used / c.size),
     ("nv_cache_num_entries", "Number of responses stored in response cache", len),
@@ -93,7 +93,7 @@ _CACHE_GAUGES: list[tuple[str, str, Callable[[ResponseCache], int | float]]] = [
     ("nv_cache_insertion_duration", "Total cache insertion duration, in microseconds", lambda c: c.insertion_ns // 1000),
 ]  # fmt: skip
 
-# This server has no such pool: its size is 0.
+# This server has no pinned memory pool, so its size is 0.
 _PINNED_MEMORY = (
     ("nv_pinned_memory_pool_total_bytes", "gauge", "Pinned memory pool total memory size, in bytes", 0),
     ("nv_pinned_memory_pool_used_bytes", "gauge", "Pinned memory pool used memory size, in bytes", 0),
@@ -112,7 +112,7 @@ _GPU_GAUGES: list[tuple[str, str, str, Callable[[Gpu], int | float | None]]] = [
 class LatencyBuckets:
     """The exported buckets of latencies, from 32 us to 67 s: 1, 2, 5 or 10 buckets for each doubling.
 
-    The upper bounds are also bounds of the fine buckets. The bounds of 10 buckets include the bounds of all other choices.
+    The bounds of 10 buckets include those of 1, 2 and 5. All are also bounds of the internal, finer buckets.
     """
 
     def __init__(self, to_a_doubling: int) -> None:
@@ -122,7 +122,7 @@ class LatencyBuckets:
         self._of_fine = [bisect_left(self.bounds_us, bound) for bound in BOUNDS_US]
 
     def merged(self, counts: Counts) -> list[int]:
-        """Return the count of each bucket. A fine bucket belongs to the first bucket whose bound is not below its own."""
+        """Return the count of each exported bucket. counts: the counts of the finer buckets."""
         merged = [0] * len(self.le)
         for index, count in counts.items():
             merged[self._of_fine[index]] += count
@@ -130,7 +130,7 @@ class LatencyBuckets:
 
 
 FINEST = LatencyBuckets(len(_STEPS))
-_UNUSED = LatencyBuckets(1)  # for histograms without counts
+_UNUSED = LatencyBuckets(1)  # the buckets of histograms without counts
 
 
 class _Model(NamedTuple):
@@ -150,7 +150,7 @@ class _RolloutArm(NamedTuple):
 
     @property
     def shadow(self) -> ShadowFigures | None:
-        """The figures of the rollout's shadow, if this is the candidate and there is a shadow; otherwise None."""
+        """The figures of the rollout's shadow, or None if this is not the candidate or there is no shadow."""
         mirror = self.rollout.mirror if self.arm is self.rollout.candidate else None
         return mirror.figures if mirror is not None else None
 
@@ -172,10 +172,10 @@ def render(
     rollouts: Iterable[Rollout] = (),
     buckets: LatencyBuckets = FINEST,
 ) -> Iterator[str]:
-    """Yield the page in pieces that each take about a millisecond, so that the caller can let requests through between them.
+    """Yield the page in pieces, each of which takes about a millisecond, so that the caller can answer requests between them.
 
-    counter_latencies: a setting of --metrics-config; without it, the cumulative durations and the counters of the cache are
-    left out. A family without samples is left out, too.
+    Families without samples are left out. counter_latencies: the setting of --metrics-config; if False, the cumulative
+    durations and the counters of the cache are left out.
     """
     yield from of_models(models, summaries, counter_latencies, buckets)
     if cache is not None:
@@ -197,7 +197,7 @@ def of_models(
     counter_latencies: bool = True,
     buckets: LatencyBuckets = FINEST,
 ) -> Iterator[str]:
-    """Yield the page's part for these models; see `render`."""
+    """Yield the metrics of these models; see `render`."""
     labelled = [_Model(values := _label_values(model), _labels(values), model, buckets) for model in models]
     for name, attribute, text in _COUNTERS:
         if counter_latencies or not name.endswith("_duration_us"):
@@ -226,7 +226,7 @@ def of_models(
 
 def of_rollouts(rollouts: list[Rollout], buckets: LatencyBuckets = FINEST) -> Iterator[str]:
     """Yield the figures of the arms of rollouts, and of shadows, which have the candidate's labels. An arm on another server
-    has the label `remote`, the address of that server, and an empty version."""
+    has an empty version and the label `remote`, the address of that server."""
     arms = [
         _RolloutArm(_arm_labels(one, arm), one, arm, buckets) for one in rollouts for arm in (one.stable, one.candidate)
     ]
@@ -362,8 +362,8 @@ def _latency_lines(name: str, histogram_of: Callable[[ModelStatistics], Histogra
 def _merged_lines(name: str, labels: str, histogram: Histogram, buckets: LatencyBuckets) -> list[str]:
     """Return a histogram in the exported buckets.
 
-    A histogram without counts has only one bucket for each doubling: of many models most have had no request yet, and all
-    buckets would make the page ten times as long."""
+    A histogram without counts has only one bucket for each doubling. Otherwise the many models without requests would make the
+    page ten times as long."""
     found = buckets if histogram.total else _UNUSED
     return _histogram_lines(name, labels, found.le, found.merged(histogram.counts), histogram.sum_ns / 1e9)
 
@@ -421,8 +421,8 @@ def _header(name: str, kind: str, text: str) -> str:
 
 
 def _label_values(model: ModelStatistics) -> dict[str, str]:
-    """Return a model's labels: with --model-namespacing the namespace too, and the configuration's metric_tags, whose names
-    Triton begins with "_"."""
+    """Return a model's labels, with the namespace if there is one, and the configuration's metric_tags, whose names begin with
+    "_" as in Triton."""
     namespace = {"namespace": model.namespace} if model.namespace else {}
     tags = {"_" + _NOT_IN_A_LABEL.sub("_", name): value for name, value in model.tags.items()}
     return {"model": model.model_name, "version": str(model.model_version)} | namespace | tags

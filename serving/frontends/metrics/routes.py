@@ -1,6 +1,6 @@
-"""GET /metrics and GET /v2/slipway/live: the page for Prometheus, and the live feed.
+"""GET /metrics and GET /v2/slipway/live: the metrics for Prometheus, and the live feed.
 
-Source: Triton, docs/user_guide/metrics.md, for /metrics; the live feed is Slipway's own, see live_feed.
+Source: Triton, docs/user_guide/metrics.md, for /metrics; the module live_feed, for the live feed.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from serving.server.inference_server import InferenceServer
 
 
 class MetricsSource:
-    """The server and the machine whose figures the routes show, and the options that leave some figures out."""
+    """The server and the machine whose metrics the routes return, and the options that leave some metrics out."""
 
     def __init__(self, server: InferenceServer, options: Options, authoriser: Authoriser) -> None:
         self.server = server
@@ -33,7 +33,7 @@ class MetricsSource:
         server.rollouts.page = self.pieces_of
 
     def pieces(self) -> Iterator[str]:
-        """Yield the page, which ends with the metrics of Python models."""
+        """Yield the text of /metrics in pieces. The metrics that Python models define are last."""
         yield from prometheus.render(
             self.server.statistics(),
             self.hardware,
@@ -49,7 +49,7 @@ class MetricsSource:
         yield self.server.custom_metrics()
 
     def pieces_of(self, model: ModelIdentifier) -> Iterator[str]:
-        """Yield the page's part for one model, and the metrics of all Python models, which choose their labels themselves."""
+        """Yield the metrics of one model, and all metrics that Python models define, because these may have any labels."""
         statistics, rollout = self.server.statistics(model), self.server.rollouts.of(model)
         yield from prometheus.of_models(statistics, self.summaries, self.counter_latencies, self.buckets)
         yield from prometheus.of_rollouts([] if rollout is None else [rollout], self.buckets)
@@ -62,7 +62,7 @@ async def metrics(source: MetricsSource, exchange: Exchange) -> Reply:
     page = []
     for piece in source.pieces():
         page.append(piece.encode())
-        await asyncio.sleep(0)  # with a thousand models the page takes long: requests go first
+        await asyncio.sleep(0)  # lets requests through, because rendering a thousand models takes long
     return Reply(200, (b"".join(page),), prometheus.CONTENT_TYPE)
 
 

@@ -1,7 +1,7 @@
 """Triton's latency summaries: quantiles over about the last minute, from the difference of two readings of a histogram.
 
-Readings are made at scrapes, so the window is a minute plus at most one interval between two scrapes. A quantile is the upper
-bound of a fine bucket, at most 6 % too high. Source of the names: Triton, docs/user_guide/metrics.md.
+Readings are made at scrapes, so the window is a minute plus at most one scrape interval. A quantile is the upper bound of a
+histogram's bucket, at most 6 % too high. Source of the names: Triton, docs/user_guide/metrics.md.
 """
 
 import time
@@ -12,9 +12,9 @@ from repository.core.histogram import Counts, Histogram, quantile_bounds_us, sub
 from serving.telemetry.statistics import ModelStatistics
 
 WINDOW_S = 60.0
-STEP_S = 5.0  # least time between two readings, however often the page is scraped
+STEP_S = 5.0  # shortest time between two readings
 
-# Name of the family, its words in the help text, and the function that returns the histogram of a model, or None.
+# The name of a family, a phrase for its help text, and a function that returns the histogram of a model, or None.
 FAMILIES: list[tuple[str, str, Callable[[ModelStatistics], Histogram | None]]] = [
     ("nv_inference_request_summary_us", "inference request", lambda m: m.request_latency),
     ("nv_inference_queue_summary_us", "inference queuing", lambda m: m.queue_latency),
@@ -35,17 +35,16 @@ FAMILIES: list[tuple[str, str, Callable[[ModelStatistics], Histogram | None]]] =
 
 
 class Summaries:
-    """Renders the summary families of all models, and keeps readings from scrape to scrape."""
+    """Renders the summary families of all models, and keeps the readings."""
 
     def __init__(self, quantiles: Iterable[float], clock: Callable[[], float] = time.monotonic) -> None:
-        """quantiles: 0 to 1. clock: seconds."""
+        """quantiles: from 0 to 1. clock: returns seconds."""
         self._quantiles = list(quantiles)
         self._clock = clock
         self._readings: deque[tuple[float, dict[tuple[str, ModelStatistics], Counts]]] = deque()
 
     def render(self, models: list[tuple[str, ModelStatistics]]) -> Iterable[str]:
-        """Yield a piece of the page for each family. models: the text of each model's labels, for the braces, and its
-        statistics."""
+        """Yield the text of each family. models: each model's labels, as the text between the braces, and statistics."""
         base = self._before_window(models)
         for family, text, histogram in FAMILIES:
             found = [(labels, model, now) for labels, model in models if (now := histogram(model)) is not None]
@@ -62,8 +61,8 @@ class Summaries:
             yield "\n".join(lines) + "\n"
 
     def _before_window(self, models: list[tuple[str, ModelStatistics]]) -> dict[tuple[str, ModelStatistics], Counts]:
-        """Return the counts of the latest reading that is older than the window; if there is none, no counts, so that
-        everything since the start is included. Also keep a reading of the present counts."""
+        """Return the counts of the latest reading that is older than the window, or no counts if there is none. Also keep a
+        reading of the present counts."""
         now = self._clock()
         while len(self._readings) > 1 and self._readings[1][0] <= now - WINDOW_S:
             self._readings.popleft()
@@ -80,6 +79,6 @@ class Summaries:
 
 
 def _shown(counts: Counts, quantile: float) -> str:
-    """Return a quantile in microseconds; NaN if there was no request, as in Prometheus' own clients."""
+    """Return a quantile in microseconds; NaN if there was no request, as in Prometheus' client libraries."""
     (bound,) = quantile_bounds_us(counts, [quantile])
     return "NaN" if bound is None else str(bound)

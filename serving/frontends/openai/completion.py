@@ -1,7 +1,7 @@
-"""A completion or chat completion, made of the model's responses: one JSON object, or a stream of chunks.
+"""Makes a completion or chat completion from a model's responses, as one JSON object or a stream of chunks.
 
-Each response of the model is the next piece of text of one choice. The model counts the tokens: each response may have the
-counts `num_input_tokens` and `num_output_tokens`, as outputs or as parameters, as with the vLLM and TensorRT-LLM backends.
+Each response of the model is the next piece of text of one choice. Its token counts are its outputs or parameters
+`num_input_tokens` and `num_output_tokens`, as with the vLLM and TensorRT-LLM backends.
 Source: OpenAI API reference, Completions and Chat.
 """
 
@@ -26,7 +26,7 @@ class Completion:
     """The answer to one request, with its choices."""
 
     def __init__(self, exchange: Exchange, asked: CompletionRequest, model: str, output: str, chat: bool) -> None:
-        """model: the model's name in the answer. output: the name of the model's output that holds the text. chat: the answer
+        """model: the model's name in the answer. output: the name of the model's output with the text. chat: whether the answer
         is a chat completion."""
         self.id = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}"
         self.exchange = exchange
@@ -70,7 +70,7 @@ class Completion:
         self.stream.end()
 
     def fail(self, error: ServingError) -> None:
-        """Answer with an error, as an event if the stream has begun. The error ends the other choices, too."""
+        """Answer with an error, as an event if the stream has begun. This ends all choices."""
         if self.stream is None or not self.stream.started:
             self.exchange.fail(error)
             return
@@ -103,8 +103,7 @@ class Completion:
         return {"id": self.id, "object": kind, "created": self._created, "model": self.model, "choices": choices}
 
     def _usage(self) -> dict[str, int] | None:
-        """Return the token counts, or None if the model does not count. The tokens of a prompt with several answers count
-        once."""
+        """Return the token counts, or None if the model does not count tokens. A prompt with several answers counts once."""
         if not any(choice.counted for choice in self.choices):
             return None
         prompt = sum(choice.input_tokens for choice in self.choices[:: self.asked.n])
@@ -113,10 +112,10 @@ class Completion:
 
 
 class Choice:
-    """One answer to one prompt: one request to the model."""
+    """One answer to one prompt. It is one request to the model."""
 
     def __init__(self, completion: Completion, index: int, prefix: str) -> None:
-        """prefix: the text before the model's own text: the prompt, if it is echoed."""
+        """prefix: the prompt if it is echoed before the model's text, else ""."""
         self.index = index
         self.pieces: list[str] = []
         self.role_sent = False
@@ -144,7 +143,7 @@ class Choice:
             self._end()
 
     def _read(self, response: InferenceResponse) -> bytes:
-        """Return the text of a response as bytes of UTF-8; keep its token counts and its finish reason."""
+        """Return the text of a response as bytes of UTF-8. Keep its token counts and its finish reason."""
         if self._completion.stream is not None:
             self._completion.stream.count(response)
         reason = response.parameters.get("finish_reason")
@@ -176,7 +175,7 @@ def _described(choice: Choice, reason: str | None) -> JsonObject:
 
 
 def _count(response: InferenceResponse, name: str) -> int | None:
-    """Return one of the token counts of a response, or None if the response does not have it."""
+    """Return a token count of a response, or None if it does not have this count."""
     array = response.outputs.get(name)
     if array is not None:
         return int(array.ravel()[0]) if array.size and array.dtype.kind in "iu" else None
@@ -185,9 +184,10 @@ def _count(response: InferenceResponse, name: str) -> int | None:
 
 
 class StopSequences:
-    """Passes on the text before the stop sequence that ends first, no matter how the text is cut into pieces.
+    """Truncates streamed text before the stop sequence that ends first, even if it spans several pieces.
 
-    Text that may be the beginning of a stop sequence is held back until more text comes. found: a stop sequence has come.
+    Text that may be the beginning of a stop sequence is held back until more text comes. found: whether a stop sequence has
+    come.
     """
 
     def __init__(self, stops: tuple[str, ...]) -> None:
@@ -196,7 +196,7 @@ class StopSequences:
         self.found = False
 
     def feed(self, text: str, final: bool = False) -> str:
-        """Take the next piece of text; return the text that may be passed on now."""
+        """Take the next piece of text. Return the text that may be sent now."""
         if not self._stops or self.found:
             return "" if self.found else text
         text = self._held + text
@@ -209,7 +209,7 @@ class StopSequences:
         return text[:end]
 
     def _unsure(self, text: str) -> int:
-        """Return the length of the longest suffix of the text that is the beginning of a stop sequence."""
+        """Return the length of the longest suffix of the text that is a prefix of a stop sequence."""
         longest = min(max(map(len, self._stops)) - 1, len(text))
         return next((size for size in range(longest, 0, -1) if self._begins(text[-size:])), 0)
 

@@ -1,6 +1,6 @@
-"""Checks a request to the OpenAI-compatible routes: its prompts, the number of answers to each, and the model's settings.
+"""Checks a request to the OpenAI-compatible routes: its prompts, the number of answers to each, and the sampling settings.
 
-Source: OpenAI API reference, Completions and Chat. A request with a field that this server does not support is refused.
+A request with an unsupported field is refused. Source: OpenAI API reference, Completions and Chat.
 """
 
 import json
@@ -12,7 +12,7 @@ from repository.config.text_generation import TextGeneration
 from serving.frontends.openai.errors import WrongField
 from serving.frontends.rest.json_body import JsonObject
 
-MAX_CHOICES = 128  # answers to one request: prompts times answers to each prompt
+MAX_CHOICES = 128  # answers to one request: the number of prompts times `n`
 MAX_STOPS = 16
 MAX_STOP = 256  # characters
 
@@ -24,7 +24,7 @@ _UNSUPPORTED = ("logprobs", "top_logprobs", "logit_bias", "suffix", "tools", "fu
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """A request for completions, checked. `prompts` are texts for the model's input `input_name`; each gets `n` answers."""
+    """A checked request for completions. prompts: texts for the model's input `input_name`; each gets `n` answers."""
 
     input_name: str
     prompts: tuple[str, ...]
@@ -33,7 +33,7 @@ class CompletionRequest:
     stops: tuple[str, ...]
     stream: bool
     include_usage: bool
-    user: str  # the end user, or "" if the request names no user
+    user: str  # the end user; "" if the request has none
     echo: bool = False
 
 
@@ -46,7 +46,7 @@ def model_of(body: JsonObject) -> str:
 
 
 def read_completion(body: JsonObject, declared: TextGeneration) -> CompletionRequest:
-    """Check the body of a request to /v1/completions. declared: how the model generates text. WrongField for a wrong field."""
+    """Check the body of a request to /v1/completions. declared: how the model generates text. Raises WrongField."""
     if not declared.prompt_input:
         raise WrongField("prompt", f"the model '{model_of(body)}' takes messages only: use /v1/chat/completions")
     prompt = body.get("prompt")
@@ -84,7 +84,7 @@ def _as_json(messages: list[object]) -> str:
 
 def _message(role: str, content: object, declared: TextGeneration) -> str:
     """Return the text of one message, made by the prompt template."""
-    if isinstance(content, list):  # a list of parts, which all have to be texts
+    if isinstance(content, list):  # a list of parts, all of which must be texts
         if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in content):
             raise WrongField("messages", "expected the parts of a message's content to be texts")
         content = "".join(part["text"] for part in content)
@@ -155,8 +155,8 @@ def _stops(value: object) -> tuple[str, ...]:
 
 
 def _settings(body: JsonObject) -> dict[str, "int | float | str"]:
-    """Return the sampling settings for the model. A list of stop sequences becomes one JSON text, because a parameter is one
-    value."""
+    """Return the sampling settings for the model. A list of stop sequences becomes a JSON text, because a parameter cannot be a
+    list."""
     found: dict[str, int | float | str] = {}
     for name, lowest in _INTEGERS.items():
         value = body.get(name)

@@ -1,8 +1,8 @@
 """OpenAI-compatible /v1/models, /v1/completions and /v1/chat/completions, for models with `slipway.text_generation`.
 
-That parameter says how a model generates text (repository/config/text_generation.py). Each answer to each prompt is one request
-to the model. A sampling setting goes to the input of its name, or becomes a parameter if there is no such input. A model that
-is written for the interface of the vLLM or TensorRT-LLM backend also gets the inputs of that backend.
+That parameter describes how a model generates text (repository/config/text_generation.py). Each answer to each prompt is one
+request to the model. A sampling setting becomes the input with its name, or a parameter if there is no such input. A model with
+inputs of the vLLM or TensorRT-LLM backend also gets these.
 Source: OpenAI API reference; Triton, python/openai.
 """
 
@@ -61,14 +61,14 @@ def _id(name: str, version: str) -> str:
 
 
 def _identify(server: InferenceServer, asked: str) -> tuple[str, str]:
-    """Return the model and version ("" for none) that an id means: MODEL, or MODEL@VERSION with a number or an alias. A model
-    may have an "@" in its own name."""
+    """Return the model and version ("" for none) of an id: MODEL, or MODEL@VERSION with a number or an alias. A model's name
+    may contain "@", too."""
     name, at, version = asked.rpartition("@")
     return (asked, "") if not at or server.knows_model(asked) else (name, version)
 
 
 def _generates(server: InferenceServer, name: str, version: str) -> bool:
-    """Return whether a model takes requests and generates text. A model that its first request would load counts, too."""
+    """Return whether a model takes requests and generates text. A model that its first request loads counts, too."""
     try:
         return text_generation(server.model_config(name, version)) is not None
     except ServingError:
@@ -108,7 +108,7 @@ def _request(
     asked = completion.asked
     prompt = asked.prompts[choice.index // asked.n]
     settings = dict(asked.settings)
-    if "seed" in settings:  # otherwise all answers to a prompt would be the same
+    if "seed" in settings:  # different for each answer, because otherwise all answers to a prompt would be the same
         settings["seed"] = int(settings["seed"]) + choice.index % asked.n
     known = {tensor.name for tensor in config.input}
     extra = {key: value for key, value in _backend_inputs(asked, settings).items() if key in known}
@@ -124,8 +124,8 @@ def _request(
 
 
 def _backend_inputs(asked: CompletionRequest, settings: Mapping[str, int | float | str]) -> JsonObject:
-    """Return the inputs, other than the settings, of models for the vLLM and TensorRT-LLM backends. The inputs also turn
-    off the backend's echo of the prompt, because `Choice` echoes it."""
+    """Return the additional inputs of models for the vLLM and TensorRT-LLM backends. Some of them disable the backend's echo of
+    the prompt, because `Choice` echoes it."""
     return {
         "stream": asked.stream,
         "sampling_parameters": json.dumps({**settings} | ({"stop": list(asked.stops)} if asked.stops else {})),

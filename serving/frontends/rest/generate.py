@@ -1,6 +1,6 @@
-"""POST .../generate and .../generate_stream: inputs and outputs are JSON values under their names.
+"""POST .../generate and .../generate_stream: inputs and outputs are members of a JSON object.
 
-A key that names an input of the model becomes that tensor; any other key becomes a request parameter. A single value is one
+A member with the name of an input becomes that tensor. Any other member becomes a request parameter. A single value is one
 element; a list has the elements in row-major order. Source: Triton, docs/protocol/extension_generate.md.
 """
 
@@ -29,7 +29,10 @@ from serving.server.inference_server import InferenceServer
 with_names_once = partial(with_json, names_once=True)
 
 _SCALARS = (str, int, float, bool)
-_KINDS = {TYPE_STRING: ("string", str), TYPE_BOOL: ("boolean", bool)}  # datatype -> the type that its JSON must have
+_KINDS = {
+    TYPE_STRING: ("string", str),
+    TYPE_BOOL: ("boolean", bool),
+}  # datatype -> the type that its JSON values must have
 
 
 @with_names_once
@@ -57,7 +60,7 @@ def generate(server: InferenceServer, exchange: Exchange, body: JsonObject) -> N
 
 @with_names_once
 def generate_stream(server: InferenceServer, exchange: Exchange, body: JsonObject) -> None:
-    """Answer with each response or error of the model as a server-sent event; a refused request gets a plain error."""
+    """Answer with each response or error of the model as a server-sent event. A refused request gets a plain error."""
     stream = EventStream(exchange)
 
     def on_response(response: Answer, final: bool) -> None:
@@ -91,13 +94,12 @@ def _request(server: InferenceServer, exchange: Exchange, body: JsonObject) -> I
 
 
 def start(server: InferenceServer, exchange: Exchange, *requests: InFlightRequest) -> None:
-    """Hand requests that have just been decoded to the server; their answers go to this exchange."""
+    """Submit requests that have just been decoded. This exchange gets their answers."""
     submit(server, exchange, exchange.received() if server.tracing else None, *requests)
 
 
 def by_name(config: ModelConfig, values: JsonObject) -> tuple[dict[str, Tensor], Parameters]:
-    """Return tensors for the values that have the names of inputs, and parameters for the others. A value of None is left
-    out."""
+    """Return the values that have the names of inputs as tensors, and the others as parameters. Values of None are left out."""
     known = {tensor.name: tensor for tensor in config.input}
     inputs: dict[str, Tensor] = {}
     parameters: Parameters = {}
@@ -126,7 +128,7 @@ def _tensor(name: str, tensor: ModelInput, value: object, batched: bool) -> NDAr
 
 
 def _shape(name: str, dims: list[int], count: int) -> tuple[int, ...]:
-    """Return a shape for `count` elements. The elements fill the fixed dims first, then the innermost variable dim; other
+    """Return a shape for `count` elements. The innermost variable dim takes the elements that the fixed dims leave; other
     variable dims are 1."""
     left, rest = divmod(count, math.prod(dim for dim in dims if dim > 0))
     variable = [index for index, dim in enumerate(dims) if dim < 0]
@@ -158,7 +160,7 @@ def _send(stream: EventStream, response: InferenceResponse | ServingError) -> No
 
 
 def _described(response: InferenceResponse) -> JsonObject:
-    """Return a response as JSON: outputs of one element as a value, others as flat lists."""
+    """Return a response as JSON. Outputs of one element become a value, other outputs a flat list."""
     value: JsonObject = {"id": response.id} if response.id else {}
     value |= {"model_name": response.model_name, "model_version": str(response.model_version)}
     value |= response.parameters

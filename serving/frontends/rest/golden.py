@@ -1,4 +1,4 @@
-"""The load parameter `slipway.golden`: examples that the loaded version has to answer, as repository.core.golden reads them."""
+"""The load parameter `slipway.golden`: examples that the loaded version must answer. Format: repository.core.golden."""
 
 from repository.core.errors import InvalidExample
 from repository.core.golden import GoldenRequest, read_golden
@@ -13,7 +13,7 @@ PARAMETER = "slipway.golden"
 
 
 def read_checks(text: str, model: str) -> list[GoldenCheck]:
-    """Return the golden requests for that model. INVALID_ARG for a wrong request; the error names it."""
+    """Return the golden requests for a model. Raises INVALID_ARG, which names the request, if one is wrong."""
     try:
         golden = read_golden(text)
     except InvalidExample as error:

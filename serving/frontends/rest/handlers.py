@@ -1,4 +1,4 @@
-"""V2 routes of the server, its models and its model repository: decode, call the server, encode.
+"""The handlers of V2 routes for the server, its models and its model repository.
 
 Source: KServe V2 REST; Triton, docs/protocol/extension_{statistics,model_configuration,model_repository}.md.
 """
@@ -52,7 +52,7 @@ def model_config(server: InferenceServer, exchange: Exchange) -> Reply:
 
 
 def model_statistics(server: InferenceServer, exchange: Exchange) -> Reply:
-    """Answer with Triton's message; the row of a version also has its release, if it has one."""
+    """Answer with Triton's message. The row of a version also has its release, if it has one."""
     found = server.version_statistics(*_model(exchange))
     rows = []
     for statistics in found:
@@ -82,7 +82,7 @@ def _index_row(row: IndexRow) -> JsonObject:
 
 @with_json
 async def load_model(server: InferenceServer, exchange: Exchange, body: JsonObject) -> Reply:
-    """Load a model and answer with the steps of the load; stock clients read only the status."""
+    """Load a model, and answer with the steps of the load. Triton's clients read only the status."""
     _default_repository(exchange)
     exchange.body = b""
     parameters = _parameters(body)
@@ -125,7 +125,7 @@ async def unload_model(server: InferenceServer, exchange: Exchange) -> Reply:
 
 
 def _ready_reply(ready: bool, otherwise: str) -> Reply:
-    """Return an empty answer if ready, otherwise 400 with the reason: 400 is Triton's status for "not ready"."""
+    """Return an empty answer if ready, otherwise the reason with status 400, as in Triton."""
     return Reply() if ready else json_reply({"error": otherwise}, 400)
 
 

@@ -1,4 +1,4 @@
-"""POST .../infer: decodes the request and hands it to the server. InferResponder answers when the server calls it."""
+"""POST .../infer: decodes the request and submits it to the server. InferResponder answers when the server calls it."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from serving.server.inference_server import InferenceServer
 def infer(
     server: InferenceServer, exchange: Exchange, on_error: Callable[[Exchange, Exception], None] = Exchange.fail
 ) -> None:
-    """Infer once; the responder of the request answers the exchange. on_error: called with an error after this returns."""
+    """Submit one request, whose responder answers the exchange. on_error: called if an error occurs after this returns."""
     received = exchange.received() if server.tracing else None
     if len(exchange.body) < LARGE:
         _submit_checked(server, exchange, _decode(server, exchange), received)
@@ -28,7 +28,7 @@ def infer(
 async def _infer_large(
     server: InferenceServer, exchange: Exchange, received: ReceiveTimes, on_error: Callable[[Exchange, Exception], None]
 ) -> None:
-    """Decode large JSON piece by piece on another thread, so that it does not hold up the event loop."""
+    """Decode large JSON on a worker thread, so that it does not block the event loop."""
     try:
         request = await in_thread(_decode, server, exchange)
         exchange.task = None
@@ -64,11 +64,11 @@ def _submit_checked(
 
 
 def submit(server: InferenceServer, exchange: Exchange, received: ReceiveTimes, *requests: InFlightRequest) -> None:
-    """Hand requests to the server; their answers go to this exchange. received: when they came, if they are traced."""
+    """Submit requests to the server. This exchange gets their answers. received: when they came, if tracing is on."""
     exchange.body = exchange.binary = b""  # the tensors refer to the bytes that they need
     exchange.requests = requests
     for request in requests:
-        if exchange.done:  # an earlier request has failed already
+        if exchange.done:  # an earlier request has already failed
             return
         try:
             server.infer(request, "http", exchange.pipeline.transport, exchange.head.headers, received)

@@ -1,8 +1,8 @@
 """Checks the JSON of a V2 inference request, without the elements of its tensors: Triton's inference header.
 
-Most clients send the same header again and again, with another `id` and other arrays under "data". The id and the arrays are
-cut out, and the rest, the outline, is parsed once. A mark that no client can guess replaces each part that was cut out. If the
-parser does not return each mark as the id or as the data of an input, the body is parsed whole.
+Most clients repeat a header with another `id` and other arrays under "data". So the id and the arrays are cut out, and the
+rest, the outline, is parsed only once. A mark that no client can guess replaces each part that was cut out. Unless the parser
+returns each mark as the id or as the data of an input, the complete body is parsed.
 
 Source: KServe V2 REST, Inference; Triton docs/protocol/extension_{binary_data,parameters,schedule_policy,sequence}.md.
 """
@@ -38,7 +38,7 @@ from serving.frontends.shared.bounded_cache import BoundedCache
 
 MAX_DIMS = 32
 CACHED_OUTLINES = 512
-CACHED_SIZE = 4096  # bytes of an outline
+CACHED_SIZE = 4096  # longer outlines (in bytes) are not cached
 _ID = re.compile(rb'"id": ?"([^"\\\x00-\x1f]*)"')  # the first id, if it has no escapes
 _ID_MARK = b'"id":' + MARK_TEXT
 # numpy's code of a dtype -> the code of `struct`, for datatypes that are numbers in JSON
@@ -62,9 +62,9 @@ JsonMembers = Mapping[str, object]
 class InputHeader:
     """The declaration of one input.
 
-    binary_size: bytes of the input in the binary part; -1 if its data is in the JSON or in `region`. plain: numpy uses the same
-    binary form. pack: makes the binary form from the elements, which are Python numbers, and raises if one is of another kind
-    or out of range; None for too many elements, and for a datatype that is not numbers in JSON.
+    binary_size: bytes of the input in the binary part; -1 if its data is in the JSON or in `region`. plain: whether numpy uses
+    the same binary format. pack: encodes the elements, which are Python numbers, and raises if one has another type or is out
+    of range; None if there are too many elements, or the datatype is not numbers in JSON.
     """
 
     __slots__ = ("binary_size", "dtype", "elements", "name", "pack", "plain", "region", "row", "shape")
@@ -94,9 +94,9 @@ class InputHeader:
 
 @dataclass
 class InferHeader:
-    """The checked JSON of a request. Requests with equal outlines share it; only `outlines` changes.
+    """The checked JSON of a request. Requests with equal outlines share it. Only `outlines` changes.
 
-    given: the inputs whose data is in the JSON. binary_size: the bytes of all inputs in the binary part together.
+    given: the inputs whose data is in the JSON. binary_size: the size of the binary part, in bytes.
     outlines: model -> the outline of the model's last response to this header.
     """
 
@@ -111,8 +111,10 @@ class InferHeader:
     priority: int = 0
     timeout_us: int = 0
     sequence: SequencePosition = NO_SEQUENCE
-    rules: dict[str, OutputRule] = field(default_factory=dict)  # outputs to classify or to put into shared memory
-    all_binary: bool = False  # all outputs are sent as binary data
+    rules: dict[str, OutputRule] = field(
+        default_factory=dict
+    )  # rules of outputs to classify or to write to shared memory
+    all_binary: bool = False  # whether all outputs are sent as binary data
     outlines: BoundedCache[str, ResponseOutline] = field(default_factory=lambda: BoundedCache(8))
 
     def is_binary(self, output: str) -> bool:
@@ -124,8 +126,8 @@ _known: BoundedCache[bytes, InferHeader] = BoundedCache(CACHED_OUTLINES)
 
 
 def read_outline(body: Chunk) -> tuple[InferHeader, str, list[Chunk]]:
-    """Return the header, the request's id, and the data of each input in `given`, as the text of an array with its brackets,
-    which is not parsed yet. NotFlatError if the body has to be parsed whole."""
+    """Return the header, the request's id, and the data of each input in `given`, as the unparsed text of a JSON array. Raises
+    NotFlatError if the complete body must be parsed."""
     if len(body) >= LARGE:
         outline, texts = cut_large_arrays(body)
     else:
@@ -135,7 +137,7 @@ def read_outline(body: Chunk) -> tuple[InferHeader, str, list[Chunk]]:
             return header, header.id, []
         outline, texts = cut_arrays(outline)
     if not texts and len(outline) > CACHED_SIZE:
-        raise NotFlatError  # most of the outline may be arrays in another form
+        raise NotFlatError  # most of the outline may be arrays that could not be cut out
     header = _known.get(outline) if texts else None
     if header is not None:
         return header, header.id, texts
@@ -155,8 +157,8 @@ def read_outline(body: Chunk) -> tuple[InferHeader, str, list[Chunk]]:
 
 
 def _learn(outline: bytes, arrays: int) -> InferHeader | None:
-    """Return the header of an outline; None if a mark is at a wrong place: an array or the id is the value of another field
-    then."""
+    """Return the header of an outline, or None if a mark is not in its place. An array or the id that was cut out is then the
+    value of another field."""
     try:
         header, data = check_header(load_json(outline))
     except ServingError:
@@ -171,7 +173,7 @@ def _learn(outline: bytes, arrays: int) -> InferHeader | None:
 
 # -- checks ------------------------------------------------------------------------------------------------------------
 def check_header(value: object) -> tuple[InferHeader, list[object]]:
-    """Return the checked form of a request's JSON, and the data of its `given` inputs, which is not checked."""
+    """Check the JSON of a request. Return its header, and the data of its `given` inputs, which is not checked."""
     if not isinstance(value, dict):
         raise invalid("expected the request to be a JSON object")
     inputs = value.get("inputs")
@@ -229,7 +231,7 @@ def _shape(name: str, row: Datatype, value: object) -> tuple[tuple[int, ...], in
         raise invalid(f"input '{name}': expected at most {MAX_DIMS} dimensions, got {len(value)}")
     shape = tuple(value)
     count = math.prod(shape)
-    # numpy limits the product of the other dims even if one dim is 0
+    # numpy limits the product of the other dims, even if one dim is 0
     if (count or math.prod(filter(None, shape))) * max(row.itemsize, 8) >= 1 << 62:
         raise invalid(f"input '{name}': shape {list(shape)} has too many elements")
     return shape, count
@@ -291,7 +293,7 @@ def _parameters(value: JsonMembers) -> JsonMembers:
 
 
 def _checked(name: str, value: object, kind: type[T]) -> T:
-    """Return the value; INVALID_ARG if it has another type."""
+    """Return the value. Raises INVALID_ARG if it has another type."""
     if not isinstance(value, kind):
         raise _wrong_type(name, kind)
     return value

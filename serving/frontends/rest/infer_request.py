@@ -3,7 +3,7 @@
 decode(body, binary, ...) -> (InferenceRequest, InferHeader)      tensors are views of `binary` where possible
 
 Source: KServe V2 REST, Inference; Triton docs/protocol/extension_binary_data.md.
-No memory is allocated for a shape that a client only claims: the data has to be there first.
+Memory for a tensor is allocated only after its data has come, because a client may claim any shape.
 """
 
 import math
@@ -32,11 +32,11 @@ _T, _F = b"tf"
 def decode(
     body: Chunk, binary: Chunk, model: str, version: str, memory: SharedMemory
 ) -> tuple[InferenceRequest, InferHeader]:
-    """Return the request for `model` in its `version`, and its header, which says how to encode the response.
+    """Return the request, and its header, which determines how to encode the response. The server checks later whether the
 
-    body: the JSON. binary: the data of the inputs that announce a size in bytes, one after the other. memory: the registered
-    shared memory, for inputs that lie in it. INVALID_ARG for a wrong request, NOT_FOUND for an unknown region; the server
-    checks later whether the inputs fit the model.
+    inputs fit the model.
+    body: the JSON. binary: the data of the inputs with a binary_data_size, one after the other. memory: the registered shared
+    memory regions. Raises INVALID_ARG for a wrong request, NOT_FOUND for an unknown region.
     """
     try:
         header, identifier, texts = read_outline(body)
@@ -47,22 +47,22 @@ def decode(
 
 
 def read_whole(body: Chunk) -> tuple[InferHeader, str, list[Array]]:
-    """Parse the body whole. Return the header, the request's id, and the tensors of the inputs whose data is in the JSON.
-    INVALID_ARG for a wrong request."""
+    """Parse the complete body. Return the header, the request's id, and the tensors of the inputs whose data is in the JSON.
+    Raises INVALID_ARG for a wrong request."""
     header, data = check_header(load_json(body))
     return header, header.id, [*map(_from_json, header.given, data)]
 
 
 def _from_text(spec: InputHeader, text: Chunk) -> Array:
-    """Return the tensor whose data is `text`. NotFlatError if `text` is not one whole array."""
+    """Return the tensor whose data is `text`. Raises NotFlatError if `text` is not one complete array."""
     if len(text) > SMALL_TEXT:
         return _from_json(spec, numbers(text, spec.row))
     try:
         values = orjson.loads(text)
     except ValueError:
         raise NotFlatError from None
-    # A text that contains "t" or "f" may have booleans, which `pack` would take as numbers. `_T` and `_F` are integers, because
-    # `in` finds an integer ten times faster than a bytes object.
+    # A text with a "t" or "f" may have booleans, which `pack` would accept as numbers. `_T` and `_F` are integers, because `in`
+    # finds an integer ten times as fast as a bytes object.
     if spec.pack is not None and _T not in text and _F not in text:
         if values and type(values[0]) is list:
             values = flattened(spec.name, values)
@@ -78,7 +78,7 @@ def _from_json(spec: InputHeader, values: object) -> Array:
 
 
 def decode_raw(config: ModelConfig, binary: Chunk, version: str) -> tuple[InferenceRequest, InferHeader]:
-    """Return Triton's raw binary request, whose body is the data of the model's only input, or its one BYTES element.
+    """Decode Triton's raw binary request: the body is the data of the model's only input, or its only BYTES element.
 
     Source: Triton, docs/protocol/extension_binary_data.md, Raw Binary Request.
     """
@@ -108,7 +108,7 @@ def _make_request(
         if spec.binary_size >= 0:
             if spec.plain:
                 array: Array = np.ndarray(spec.shape, spec.dtype, binary, offset)
-                # Backends hand the pointer to native code, which may want it aligned.
+                # Native code of backends may need aligned data.
                 inputs[spec.name] = array if array.flags.aligned else array.copy()
             else:
                 inputs[spec.name] = _converted(spec, memoryview(binary)[offset : offset + spec.binary_size])
@@ -140,7 +140,7 @@ def _make_request(
 def _converted(spec: InputHeader, data: memoryview) -> Array:
     if spec.row.itemsize == 0:
         return deserialize_bytes(data, spec.elements).reshape(spec.shape)
-    # A byte other than 0 and 1 is no valid numpy boolean.
+    # Any byte other than 0 means true, but numpy's booleans must be 0 or 1.
     return np.ndarray(spec.shape, np.uint8, data).astype(np.bool_)
 
 

@@ -1,4 +1,4 @@
-"""The V2 inference response: JSON followed by the binary data of tensors, as the answer to an exchange.
+"""The V2 inference response: JSON followed by the binary data of tensors.
 
 encode(response, header) -> (JSON, binary parts)      header: the header of the request
 
@@ -18,7 +18,7 @@ from serving.frontends.rest.response_outline import ResponseOutline
 from serving.frontends.shared.compression import deflate
 from serving.frontends.shared.worker_threads import in_thread
 
-THREAD_FROM = 64 << 10  # bytes; larger answers are compressed in a thread
+THREAD_FROM = 64 << 10  # bytes; larger answers are compressed on a worker thread
 SMALL = 2048  # bytes; shorter answers are compressed with little memory
 
 
@@ -26,7 +26,7 @@ class InferResponder:
     """Answers the exchange when the response comes. header: the header of the request."""
 
     __slots__ = ("exchange", "header")
-    flow: ResponseFlow | None = None  # a model that answers once is never held back
+    flow: ResponseFlow | None = None  # back-pressure is needed only for several answers
 
     def __init__(self, exchange: Exchange, header: InferHeader) -> None:
         self.exchange = exchange
@@ -66,7 +66,7 @@ async def _answer_large(exchange: Exchange, response: InferenceResponse, header:
 
 
 def encode(response: InferenceResponse, header: InferHeader) -> tuple[bytes, list[Chunk]]:
-    """Return the JSON, and the data of the binary outputs in order. INVALID_ARG for an output that JSON cannot hold."""
+    """Return the JSON, and the data of the binary outputs in order. Raises INVALID_ARG if JSON cannot carry an output."""
     usual = not response.in_shared_memory and not response.parameters
     if usual:
         outline = header.outlines.get(response.model_name)
@@ -82,7 +82,7 @@ def encode(response: InferenceResponse, header: InferHeader) -> tuple[bytes, lis
 
 
 def takes_long(response: InferenceResponse, header: InferHeader) -> bool:
-    """Return whether `encode` writes so much JSON that it should not run on the event loop's thread."""
+    """Return whether `encode` writes too much JSON to run on the event loop's thread."""
     outputs = response.outputs
     for name in outputs:
         if outputs[name].size >= LARGE_ARRAY and not header.is_binary(name):
@@ -110,7 +110,7 @@ def _answer(exchange: Exchange, json_part: bytes, parts: list[Chunk]) -> None:
 
 
 def _answer_in_full(exchange: Exchange, json_part: bytes, parts: list[Chunk], size: int) -> None:
-    """Answer with the headers that the fast path leaves out: Connection, Content-Encoding and the listener's own headers."""
+    """Answer with the headers that the fast path omits: Connection, Content-Encoding and the listener's headers."""
     headers = [("Inference-Header-Content-Length", str(len(json_part)))] if parts else []
     kind = "application/octet-stream" if parts else "application/json"
     body: list[Chunk] = [json_part, *parts]
