@@ -24,7 +24,8 @@ class Measurement:
     """One load on one server.
 
     cpu_us: the CPU time of the server's process tree for each request. root_us: the CPU time of its first process for each
-    request. Only for open loops: offered: arrivals a second. client_share: the share of a core that the load generator used.
+    request. offered: arrivals a second. client_share: the share of a core that the load generator used. The last two
+    are 0 for a closed loop.
     """
 
     key: Key

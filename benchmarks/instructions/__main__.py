@@ -69,10 +69,8 @@ def _count(cases: list[Case], folder: Path, expected: dict[str, float], compiled
 
 
 def _count_case(case: Case, server: CountedServer) -> tuple[int, int]:
-    """Return the instructions for each request, of the server and of its children, in the round with the fewest.
-
-    Work that runs next to the requests once in a while (timers, heartbeats) can only add to a round.
-    """
+    """Return the instructions for each request, of the server and of its children, in the round with the fewest: timers and
+    heartbeats can only add to a round."""
     address = server.addresses[LISTENERS.get(case.protocol, "http")]
     client = CLIENTS[case.protocol](address, case.model, case.at_once)
     rounds = []

@@ -1,6 +1,6 @@
 """The models that get the requests. They compute almost nothing, so that mainly the instructions of the server are counted.
 
-All batches have 16 requests, because a batcher waits up to a minute for them.
+Dynamic batches always have 16 requests, because a batcher waits for them for up to a minute.
 """
 
 from pathlib import Path
