@@ -1,4 +1,4 @@
-"""Bodies that are one JSON object, except V2 inference requests. Large bodies are parsed on a worker thread."""
+"""Parses bodies that are one JSON object, except V2 inference requests. Large bodies are parsed on a worker thread."""
 
 import json
 import re
@@ -20,9 +20,9 @@ JsonHandler = Callable[[InferenceServer, Exchange, JsonObject], HandlerResult]
 
 
 def with_json(handle: JsonHandler, names_once: bool = False) -> Callable[[InferenceServer, Exchange], HandlerResult]:
-    """Return a route's handler that parses the body for `handle`, on a worker thread if the body is large.
+    """Return a route's handler that parses the body, on a worker thread if it is large, and calls `handle`.
 
-    names_once: a name that is given twice is refused; otherwise its last value counts."""
+    names_once: whether to refuse repeated names; if not, the last value of a name counts."""
     parse = _with_names_once if names_once else json_object
 
     def handler(server: InferenceServer, exchange: Exchange) -> HandlerResult:
@@ -38,7 +38,7 @@ def with_json(handle: JsonHandler, names_once: bool = False) -> Callable[[Infere
 
 
 def json_object(exchange: Exchange) -> JsonObject:
-    """Return the body as an object, an empty one for an empty body. INVALID_ARG for anything else."""
+    """Return the body as an object; an empty body becomes an empty object. Raises INVALID_ARG for any other body."""
     if not exchange.body:
         return {}
     try:
@@ -52,11 +52,11 @@ def json_object(exchange: Exchange) -> JsonObject:
 
 
 def _with_names_once(exchange: Exchange) -> JsonObject:
-    """Return the body as an object. INVALID_ARG also if a name is given twice in the object, or in its "parameters"."""
+    """Return the body as an object. Also raises INVALID_ARG if the object, or its "parameters", repeats a name."""
     value = json_object(exchange)
     body = bytes(exchange.body)
     names = _NAME.findall(body)
-    if len(set(names)) < len(names) or b"\\" in body:  # an object may have a name twice, perhaps written in two ways
+    if len(set(names)) < len(names) or b"\\" in body:  # a name may be repeated, perhaps with escapes
         _refuse_twice(body)
     return value
 
@@ -64,7 +64,7 @@ def _with_names_once(exchange: Exchange) -> JsonObject:
 def _refuse_twice(body: bytes) -> None:
     try:
         pairs = json.loads(body, object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
-    except RecursionError:  # a value with so many levels is refused later
+    except RecursionError:  # a value with this many levels is refused later
         return
     given = [name for name, _ in pairs]
     given += [name for key, inner in pairs if key == "parameters" and isinstance(inner, _Pairs) for name, _ in inner]

@@ -1,12 +1,11 @@
 """Reads requests in JSON, and their tensors: lists of numbers, booleans or strings, flat or nested in row-major order.
 
-A body is read in one of two ways. `cut_arrays` cuts out the arrays: the rest, the outline, is the same for each request of most
-clients and need not be parsed again. `load_json` parses any other body whole. Large bodies are parsed by simdjson, which gives
-the numbers of an array as one buffer, without a Python object for each number.
-
-A parser in C holds the interpreter's lock until it is done: 6 ms for each megabyte. In this time the event loop stands still,
-even if the parser runs on another thread. Large arrays are therefore read in pieces, so that the loop can run between them.
-JSON has no NaN or infinity; like Triton, this module reads the tokens NaN, Infinity and -Infinity.
+`cut_arrays` cuts out the arrays of a body. The rest, the outline, is the same for all requests of most clients, and need not be
+parsed again. `load_json` parses any other body completely. simdjson parses large bodies. It returns the numbers of an array as
+one buffer, without a Python object for each number.
+A parser in C holds the interpreter's lock until it has finished: 6 ms for each megabyte. This blocks the event loop, even if
+the parser runs on another thread. Large arrays are therefore read in pieces, so that the loop can run between them.
+JSON has no NaN or infinity. Like Triton, this module accepts the tokens NaN, Infinity and -Infinity.
 """
 
 import itertools
@@ -26,9 +25,9 @@ from serving.core.errors import ServingError, invalid
 from serving.frontends.http1.message import Chunk
 from serving.frontends.shared.worker_threads import checkpoint
 
-LARGE = 256 << 10  # bytes of a body; a parser takes less than 2 ms for a smaller one
+LARGE = 256 << 10  # bytes of a body; smaller bodies are parsed in less than 2 ms
 _WINDOW = 128 << 10  # bytes that are searched or parsed in one step
-# The mark in the place of an array that was cut out of a body; no client can guess it.
+# The mark that replaces an array that was cut out of a body. No client can guess it.
 MARK = secrets.token_hex(8)
 MARK_TEXT = f'"{MARK}"'.encode()
 _DATA = b'"data":'
@@ -40,24 +39,24 @@ _OPENING = re.compile(rb" ?(\[{1,%d})" % MAX_DEPTH)
 _END = re.compile(b"]")
 _KEY_SIZE = 6
 MAX_ARRAYS = 4096  # arrays of one request
-# Kind of a numpy dtype -> simdjson's name for a buffer of such numbers, and the dtype of that buffer.
+# kind of a numpy dtype -> simdjson's name for a buffer of these numbers, and the dtype of the buffer
 _BUFFER_KINDS: dict[str, tuple[Literal["d", "i", "u"], np.dtype[Any]]] = {
     "f": ("d", np.dtype(np.float64)),
     "i": ("i", np.dtype(np.int64)),
     "u": ("u", np.dtype(np.uint64)),
 }
-SIMDJSON_FROM = 2048  # bytes; for a smaller body orjson is faster
-SMALL_TEXT = 1024  # bytes of an array; for a smaller one Python objects are faster than numpy's checks of all elements
+SIMDJSON_FROM = 2048  # bytes of a body; orjson is faster for smaller bodies
+SMALL_TEXT = 1024  # bytes of an array; for smaller arrays, checks of Python objects are faster than numpy's checks
 MAX_TENSORS = 4096  # inputs or outputs of one request
 MAX_PARAMETERS = 4096  # parameters of a request, or of one of its tensors
 MAX_PARAMETERS_TEXT = 1 << 20  # bytes
 _REQUEST = ("id", "parameters", "inputs", "outputs")
 _TENSOR = ("name", "datatype", "shape", "data", "parameters")
-_CHECKED = 8 << 10  # elements between two checks that the client still waits
+_CHECKED = 8 << 10  # elements between two checks of whether the client still waits
 _MISSING = object()
 _SCALARS = frozenset((bool, int, float))
 _TEXTS = frozenset((str,))
-# Datatype -> the smallest and the largest integer that it holds.
+# datatype -> its smallest and its largest integer
 _LIMITS = {
     row.name: (int(np.iinfo(row.dtype).min), int(np.iinfo(row.dtype).max))
     for row in DATATYPES.values()
@@ -67,15 +66,15 @@ _LIMITS = {
 
 # -- flat arrays, apart from the rest ----------------------------------------------------------------------------------
 class NotFlatError(Exception):
-    """The body has to be parsed whole: it may be wrong, or have arrays that are not flat."""
+    """The body must be parsed completely, because it may be wrong, or have arrays that are not flat."""
 
 
 def cut_arrays(body: bytes) -> tuple[bytes, list[Chunk]]:
-    """Return the outline, with MARK in place of each array under a key "data", flat or nested, and the texts of the arrays.
+    """Return the outline, in which MARK replaces each array under a key "data", flat or nested, and the texts of the arrays.
 
-    The caller has to parse both: a text may be anything that ends with a bracket, and each mark has to be the data of an input.
-    If the body is JSON, each "data" that is found is a key, because quotes inside of a string would be escaped. NotFlatError
-    for too many arrays.
+    The caller must check both: that each text is an array, and that each mark is the data of an input. If the body is JSON,
+    each `"data":` that is found is a key, because quotes inside of a string would be escaped. Raises NotFlatError if there are
+    too many arrays.
     """
     pieces = body.split(_DATA)
     texts: list[Chunk] = []
@@ -97,7 +96,7 @@ def cut_arrays(body: bytes) -> tuple[bytes, list[Chunk]]:
 
 
 def _end_of_nested(piece: bytes) -> int:
-    """Return where an evenly nested array ends: after as many closing brackets in a row as there are opening ones at its
+    """Return where an evenly nested array ends: after as many closing brackets in a row as there are opening brackets at the
     beginning."""
     found = _OPENING.match(piece)
     closing = b"]" * (len(found[1]) if found else 1)
@@ -108,8 +107,8 @@ def _end_of_nested(piece: bytes) -> int:
 
 
 def cut_large_arrays(body: Chunk) -> tuple[bytes, list[Chunk]]:
-    """Do the same as `cut_arrays`, without holding the interpreter's lock for long. NotFlatError if the value of a key "data"
-    is not a flat array."""
+    """Do the same as `cut_arrays`, without holding the interpreter's lock for long. Raises NotFlatError if the value of a key
+    "data" is not a flat array."""
     pieces: list[Chunk] = []
     texts: list[Chunk] = []
     position = 0
@@ -125,7 +124,7 @@ def cut_large_arrays(body: Chunk) -> tuple[bytes, list[Chunk]]:
 
 
 def _find(body: Chunk, token: re.Pattern[bytes], position: int) -> int:
-    """Return the position of the next such token, or -1. This reads no further than the token, and copies nothing."""
+    """Return the position of the next match of `token`, or -1. Nothing is copied."""
     while position < len(body):
         checkpoint()
         found = token.search(body, position, position + _WINDOW)
@@ -136,7 +135,7 @@ def _find(body: Chunk, token: re.Pattern[bytes], position: int) -> int:
 
 
 def _after(body: Chunk, position: int, token: bytes) -> int:
-    """Return the position after white space and this token."""
+    """Return the position after white space and `token`. Raises NotFlatError if the token is not there."""
     near = bytes(body[position : position + 64])
     rest = near.lstrip(b" \t\r\n")
     if not rest.startswith(token):
@@ -145,11 +144,11 @@ def _after(body: Chunk, position: int, token: bytes) -> int:
 
 
 def from_buffer(row: Datatype, data: simdjson.Array) -> NDArray[Any] | None:
-    """Return the numbers of a simdjson array, flattened; None if they are not all of the kind that the datatype needs."""
+    """Return the numbers of a simdjson array, flattened; None if some are not of the kind that the datatype needs."""
     kind = _BUFFER_KINDS.get(row.dtype.kind)
     if kind is None:
         return None
-    # simdjson annotates the buffer as bytes, and a compiled module would check that; but the buffer is another object.
+    # Any: simdjson declares the buffer as bytes, which it is not, and a compiled module would check that.
     array: Any = data
     try:
         return np.frombuffer(array.as_buffer(of_type=kind[0]), kind[1])
@@ -158,8 +157,8 @@ def from_buffer(row: Datatype, data: simdjson.Array) -> NDArray[Any] | None:
 
 
 def numbers(text: Chunk, row: Datatype) -> NDArray[Any]:
-    """Return the numbers in an array's text as a flat array. The floats of a long text are converted to the datatype of `row`;
-    integers are not, so that their range can be checked. NotFlatError for any other text."""
+    """Return the numbers in an array's text as a flat array. Floats of a long text are converted to the datatype of `row`.
+    Integers are not, so that their range can be checked. Raises NotFlatError if the text is not an array of numbers."""
     if len(text) <= _WINDOW:
         return _parsed(bytes(text), row)
     parts = []
@@ -197,10 +196,10 @@ def _pieces(text: Chunk) -> Iterator[bytes]:
         position += cut + 1
 
 
-# -- whole bodies -------------------------------------------------------------------------------------------------------
+# -- complete bodies ----------------------------------------------------------------------------------------------------
 def load_json(body: Chunk) -> object:
-    """Return the parsed body. A large body has to be an inference request; only its known fields are returned, and each "data"
-    of `inputs` as a simdjson array. INVALID_ARG if the body is not JSON."""
+    """Return the parsed body. A large body must be an inference request. Only its known fields are returned, and each "data" of
+    `inputs` is a simdjson array. Raises INVALID_ARG if the body is not JSON."""
     try:
         return _load_large(body) if len(body) >= SIMDJSON_FROM else orjson.loads(body)
     except (ValueError, TypeError, RuntimeError) as error:  # RecursionError too
@@ -208,7 +207,7 @@ def load_json(body: Chunk) -> object:
 
 
 def _load_large(body: Chunk) -> dict[str, object]:
-    # A parser refuses to be reused while one of its values lives; a new parser costs little compared with a large body.
+    # A parser cannot be reused while one of its values exists. A new parser is cheap compared with a large body.
     document = simdjson.Parser().parse(bytes(body) if isinstance(body, memoryview) else body)
     found = _members(document, _REQUEST)
     for name in ("inputs", "outputs"):
@@ -224,16 +223,16 @@ def _tensor(item: object) -> dict[str, object]:
 
 
 def _members(value: object, names: tuple[str, ...]) -> dict[str, object]:
-    """Return the members with these names that an object has. simdjson finds a member by a walk over all keys, so that a lookup
-    of each key that the client sent would take quadratic time."""
+    """Return the members of an object that have these names. A simdjson look-up walks over all keys, so looking up each key
+    that the client sent would take quadratic time."""
     if not isinstance(value, simdjson.Object):
         raise invalid("expected the request, and each of its inputs and outputs, to be a JSON object")
     return {name: member for name in names if (member := value.get(name, _MISSING)) is not _MISSING}
 
 
 def _plain(value: object) -> object:
-    """Return a value as Python objects; INVALID_ARG if it is larger than a request needs, because a short text can make many
-    objects."""
+    """Return a value as Python objects. Raises INVALID_ARG if it is larger than a request needs, because a short text can make
+    many objects."""
     if not isinstance(value, simdjson.Object | simdjson.Array):
         return value
     check_count("an object or array of the request", value, MAX_PARAMETERS)
@@ -249,8 +248,8 @@ def check_count(what: str, members: Sized, limit: int) -> None:
 
 
 def _load_leniently(body: Chunk, error: Exception) -> object:
-    """Parse a body that a fast parser refuses but Triton's accepts: one with NaN or Infinity, or with integers beyond 64 bits,
-    which simdjson refuses."""
+    """Parse a body that a fast parser refuses but Triton's parser accepts, because it has NaN, Infinity, or integers beyond 64
+    bits."""
     content = bytes(body)
     load = json.loads if b"NaN" in content or b"Infinity" in content else orjson.loads
     try:
@@ -262,9 +261,9 @@ def _load_leniently(body: Chunk, error: Exception) -> object:
 
 # -- tensors ------------------------------------------------------------------------------------------------------------
 def array_from_json(name: str, row: Datatype, shape: tuple[int, ...], count: int, data: object) -> NDArray[Any]:
-    """Return the tensor of an input's `data`: a list, a simdjson array, or numbers already read as a flat array.
+    """Return the tensor of an input. data: a list, a simdjson array, or numbers that were already read as a flat array.
 
-    row: the input's datatype. count: the number of elements of `shape`. INVALID_ARG for data of another datatype or shape."""
+    row: the input's datatype. count: the number of elements of `shape`. Raises INVALID_ARG for another datatype or shape."""
     if row.name in ("FP16", "BF16"):
         raise invalid(f"input '{name}': {row.name} has no JSON form, send it as binary data")
     flat: NDArray[Any] | None
@@ -284,8 +283,8 @@ def array_from_json(name: str, row: Datatype, shape: tuple[int, ...], count: int
 
 
 def _numbers(name: str, row: Datatype, data: list[Any] | simdjson.Array) -> NDArray[Any]:
-    """Return the array of numbers that are Python objects. Other elements are refused before numpy gets them: from a list with
-    one text numpy would make an array of texts, all as wide as the longest."""
+    """Return an array of numbers that are Python objects. Other elements are refused before numpy gets them: a single text
+    would turn all elements into texts of its length."""
     elements = flattened(name, data)
     if not _SCALARS.issuperset(map(type, elements)):
         raise invalid(f"input '{name}': expected {row.name} elements in 'data', got something else")
@@ -294,7 +293,7 @@ def _numbers(name: str, row: Datatype, data: list[Any] | simdjson.Array) -> NDAr
     except OverflowError:
         raise invalid(f"input '{name}': a number in 'data' is too large") from None
     if row.name == "UINT64" and flat.dtype.kind == "f":
-        flat = _wide_integers(flat, elements)  # numpy makes floats of small and huge integers together
+        flat = _wide_integers(flat, elements)  # numpy converts a mix of small and huge integers to floats
     allowed = {"b": "b", "f": "fiu"}.get(row.dtype.kind, "iu")
     if flat.size and flat.dtype.kind not in allowed:
         raise invalid(f"input '{name}': expected {row.name} elements in 'data', got something else")
@@ -302,8 +301,8 @@ def _numbers(name: str, row: Datatype, data: list[Any] | simdjson.Array) -> NDAr
 
 
 def flattened(name: str, data: list[Any] | simdjson.Array) -> list[Any]:
-    """Return the elements, of any type, in row-major order. INVALID_ARG unless all arrays at the same depth have the same
-    length, and all elements are at the same depth."""
+    """Return the elements, of any type, in row-major order. Raises INVALID_ARG unless all arrays at the same depth have the
+    same length, and all elements are at the same depth."""
     if isinstance(data, simdjson.Array):
         return list(_elements(name, data))
     for _ in range(MAX_DEPTH):
@@ -317,7 +316,7 @@ def flattened(name: str, data: list[Any] | simdjson.Array) -> list[Any]:
 
 
 def _elements(name: str, data: simdjson.Array) -> Iterator[object]:
-    """Yield the elements of a large array. The work may be abandoned between two elements."""
+    """Yield the elements of a large array, with checkpoints between them."""
     lengths: dict[int, int] = {}
     depth_of_elements = 0
     pending = [iter(data)]

@@ -1,7 +1,7 @@
-"""Writes answers as JSON: tensors become flat lists in row-major order; large tensors are written in pieces.
+"""Writes answers as JSON. Tensors become flat lists in row-major order, and large tensors are written in pieces.
 
-A writer in C holds the interpreter's lock until it is done. If the work is on a worker thread, the event loop can run between
-two pieces. JSON has no NaN or infinity; like Triton, this module writes the tokens NaN, Infinity and -Infinity.
+A writer in C holds the interpreter's lock until it has finished. On a worker thread, the event loop can run between two pieces.
+JSON has no NaN or infinity. Like Triton, this module writes the tokens NaN, Infinity and -Infinity.
 """
 
 import json
@@ -15,20 +15,20 @@ from serving.core.datatypes import Datatype
 from serving.core.errors import ServingError, invalid
 from serving.frontends.shared.worker_threads import checkpoint
 
-LARGE_ARRAY = 32 << 10  # elements of an answer
-_ELEMENTS = 8 << 10  # written at a time
+LARGE_ARRAY = 32 << 10  # elements from which a tensor is written in pieces
+_ELEMENTS = 8 << 10  # elements of a piece
 
 
 def json_writer(name: str, row: Datatype, size: int) -> Callable[[NDArray[Any]], bytes]:
-    """Return a function that writes the flat `data` of an output of `size` elements, or raises INVALID_ARG if it cannot."""
+    """Return a function that writes the flat `data` of an output with `size` elements, or raises INVALID_ARG."""
     if row.name in ("BYTES", "FP16", "BF16"):
         return lambda array: orjson.dumps(flat_values(name, row, array))
     return _numbers if size < LARGE_ARRAY else _many_numbers
 
 
 def flat_values(name: str, row: Datatype, array: NDArray[Any]) -> NDArray[Any] | list[str]:
-    """Return the elements in row-major order: numbers and booleans as an array, BYTES as texts. INVALID_ARG for FP16, BF16
-    and for bytes that are not UTF-8."""
+    """Return the elements in row-major order: numbers and booleans as an array, BYTES as texts. Raises INVALID_ARG for FP16,
+    BF16, and bytes that are not UTF-8."""
     if row.name in ("FP16", "BF16"):
         raise invalid(f"output '{name}': {row.name} has no JSON form, request it as binary data")
     if row.name != "BYTES":
@@ -40,7 +40,7 @@ def flat_values(name: str, row: Datatype, array: NDArray[Any]) -> NDArray[Any] |
 
 
 def dump_json(value: dict[str, object]) -> bytes:
-    """Return a value as JSON; numbers of arrays that are not finite become the tokens NaN, Infinity and -Infinity."""
+    """Return a value as JSON. Numbers in arrays that are not finite become the tokens NaN, Infinity and -Infinity."""
     try:
         text = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
         if b"null" in text:
@@ -55,7 +55,7 @@ def not_json() -> ServingError:
 
 
 def _numbers(array: NDArray[Any]) -> bytes:
-    """Return the elements; those that are not finite become the tokens NaN, Infinity and -Infinity."""
+    """Return the elements as a JSON list. Numbers that are not finite become the tokens NaN, Infinity and -Infinity."""
     flat = array.ravel()
     text = orjson.dumps(flat, None, orjson.OPT_SERIALIZE_NUMPY)
     return exact_json(flat) if flat.dtype.kind == "f" and text.find(b"null") >= 0 else text
@@ -72,5 +72,5 @@ def _many_numbers(array: NDArray[Any]) -> bytes:
 
 
 def exact_json(array: NDArray[Any]) -> bytes:
-    """Return an array as JSON with NaN and infinity, which takes long."""
+    """Return an array as JSON, with the tokens NaN, Infinity and -Infinity. This is slow."""
     return json.dumps(array.tolist(), separators=(",", ":")).encode()

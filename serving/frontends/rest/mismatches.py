@@ -1,8 +1,8 @@
 """GET and DELETE /v2/slipway/models/{model}/traffic/mismatches?after=N: the worst mismatches of a rollout's shadow.
 
-The answer is [{"id", "at", "score", "detail", "inputs", "stable", "candidate"}]. Tensors are as in golden requests
+The answer is [{"id", "at", "score", "detail", "inputs", "stable", "candidate"}]. Tensors have the format of golden requests
 (repository.core.tensors). Tensors of more than LISTED elements are in base64, because long lists of numbers take seconds to
-write and to read.
+write and to parse.
 """
 
 import base64

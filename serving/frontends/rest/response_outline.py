@@ -1,7 +1,7 @@
 """The JSON of a V2 inference response without its id and the elements of its tensors.
 
-One outline serves all responses of a model's version that answer equal request headers and have outputs of the same shapes. The
-outline is cut at the places where the elements belong.
+Responses of a model version share an outline if their request headers are equal and their outputs have the same shapes. The
+outline is split where the elements are inserted.
 
 Source: KServe V2 REST, Inference; Triton docs/protocol/extension_binary_data.md.
 """
@@ -25,12 +25,12 @@ _MARK_TEXT = f'"{_MARK}"'.encode()
 
 
 class ResponseOutline:
-    """The outline of one response. `fill` fills it with that response, or with another one of the same form."""
+    """The outline of a response, which `fill` turns into the JSON of this or a similar response."""
 
     __slots__ = ("_forms", "_start", "_version")
 
     def __init__(self, response: InferenceResponse, is_binary: Callable[[str], bool]) -> None:
-        """is_binary: returns whether an output is sent as binary data. INVALID_ARG for a dtype that has no datatype."""
+        """is_binary: returns whether an output is sent as binary data. Raises INVALID_ARG for a dtype that has no datatype."""
         elsewhere = response.in_shared_memory or ()
         self._version = response.model_version
         outputs: list[dict[str, object]] = []
@@ -46,7 +46,9 @@ class ResponseOutline:
             else:
                 sized = row.itemsize > 0
                 output["parameters"] = {"binary_data_size": array.nbytes if sized else _MARK}
-                small = sized and array.nbytes <= COPIED_BYTES and array.shape  # without a shape it may be a scalar
+                small = (
+                    sized and array.nbytes <= COPIED_BYTES and array.shape
+                )  # an array with shape () may be a numpy scalar
                 writers.append((np.ndarray.tobytes if small else raw_bytes, None, not sized))
             outputs.append(output)
         value: dict[str, object] = {"model_name": response.model_name, "model_version": str(response.model_version)}
@@ -56,16 +58,16 @@ class ResponseOutline:
         start, *others = dump_json(value).split(_MARK_TEXT)
         self._start = start
         rest = iter(others)
-        # For each output: name, dtype and shape; the function that makes its binary data, or the one that makes its JSON; and
-        # the JSON that follows its elements or its number of bytes, empty if neither is in the JSON.
+        # For each output: name, dtype and shape; the function that makes its binary data; the function that makes its JSON; the
+        # JSON after its elements or its number of bytes, or b"" if neither is in the JSON.
         self._forms = [
             (name, array.dtype, array.shape, to_binary, to_json, next(rest) if cut else b"")
             for (name, array), (to_binary, to_json, cut) in zip(response.outputs.items(), writers, strict=True)
         ]
 
     def fill(self, response: InferenceResponse) -> tuple[bytes, list[Chunk]] | None:
-        """Return the JSON, and the outputs' binary data in order; None if the response has another outline. INVALID_ARG for
-        values that JSON cannot hold."""
+        """Return the JSON, and the outputs' binary data in order; None if the response has another outline. Raises INVALID_ARG
+        for values that JSON cannot carry."""
         outputs = response.outputs
         forms = self._forms
         if len(outputs) != len(forms) or response.model_version != self._version:

@@ -1,7 +1,7 @@
 """POST /v2/slipway/models/{model}/sample: the next requests of a model with their answers, as V2 JSON.
 
-The body is {"count": 10, "seconds": 60, "version": "champion"}; all fields are optional. The answer comes when there are
-`count` requests, or after `seconds`. Tensors are as in golden requests (repository.core.tensors).
+The body is {"count": 10, "seconds": 60, "version": "champion"}; all fields are optional. The answer is sent after `count`
+requests or `seconds`. Tensors have the format of golden requests (repository.core.tensors).
 """
 
 from repository.core.tensors import tensor_json

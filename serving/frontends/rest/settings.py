@@ -27,7 +27,7 @@ def trace(server: InferenceServer, exchange: Exchange) -> Reply:
 
 
 def _texts(name: str, value: object) -> list[str] | None:
-    """Return the values of a setting, which is a string or an array of strings; None for null, which clears the setting."""
+    """Return the values of a setting: a string, or an array of strings. null resets the setting, and becomes None."""
     texts = [value] if isinstance(value, str) else value
     if texts is not None and not (isinstance(texts, list) and all(isinstance(one, str) for one in texts)):
         raise invalid(f"expected trace setting '{name[:100]}' to be a string or an array of strings")

@@ -1,4 +1,4 @@
-"""Routes of the shared memory extension: status, register, unregister, for system and CUDA memory.
+"""Routes of the shared memory extension: status, register and unregister for system and CUDA memory.
 
 Source: Triton, docs/protocol/extension_shared_memory.md.
 """

@@ -1,4 +1,4 @@
-"""GET /v2/slipway/models/{model}/traffic: the report of a model's rollout: its arms and its guardrails."""
+"""GET /v2/slipway/models/{model}/traffic: the report of a model's rollout, with its arms and guardrails."""
 
 import orjson
 
@@ -8,7 +8,7 @@ from serving.server.inference_server import InferenceServer
 
 
 def traffic(server: InferenceServer, exchange: Exchange) -> Reply:
-    """Answer with the report of the live feed; `{"model": ..., "rollout": null}` for a model without a rollout."""
+    """Answer with the rollout's report as in the live feed, or `{"model": ..., "rollout": null}` if there is no rollout."""
     name = exchange.route.params["model"]
     rollout = server.rollout(name)
     report = {"model": name, "rollout": None} if rollout is None else rollout.report()

@@ -1,4 +1,4 @@
-"""Authorisation: restricted groups of routes (a header with a key) and, with --auth-file, tokens for inference.
+"""Authorisation: keys in headers for restricted groups of routes and, with --auth-file, tokens for inference.
 
     authoriser = Authoriser.from_options(options, "http")       or "grpc"
     if not authoriser.open: authoriser.check("inference", headers, "digits")
@@ -6,7 +6,7 @@
 Restricted groups follow Triton (docs/customization_guide/inference_protocols.md, "Limit Endpoint Access"): over gRPC
 the header is "triton-grpc-protocol-" and the key's name. Groups: see serving.cli.option_values.RESTRICTABLE.
 
-The auth file is JSON, and is read again when it changes. The file has the SHA-256 of each token, and not the token itself:
+The auth file is JSON, and is read again when it changes. It has the SHA-256 of each token, not the token:
 
     {"tokens": [{"name": "shop", "sha256": "<hex>", "models": ["digits"] or ["*"], "rights": ["infer"],
                  "expires_at": 1790000000 (unix seconds) or null}]}
@@ -30,9 +30,9 @@ from serving.resources.followed_file import follow
 log = logging.getLogger(__name__)
 
 GRPC_PREFIX = "triton-grpc-protocol-"
-# Groups that the auth file guards, and the right that each group needs. Other groups are open unless restricted.
+# Groups that need a token, and the right that each group needs. Other groups are open unless restricted.
 GUARDED = {"inference": "infer", "shared-memory": "infer"}
-RECHECK_S = 1.0  # seconds between two looks at the auth file's mtime
+RECHECK_S = 1.0  # pause between two checks of the auth file's mtime
 
 
 class _Grant(NamedTuple):
@@ -60,8 +60,8 @@ class TokenFile:
         self._refresh(strict=False)
 
     def _refresh(self, strict: bool) -> None:
-        """Read the file again if it has changed. A missing file grants nothing; a malformed file leaves the grants unchanged.
-        strict: raise for a missing or malformed file; used at the start."""
+        """Read the file again if it has changed. A missing file grants nothing. A malformed file does not change the grants.
+        strict: whether to raise for a missing or malformed file, as at the start."""
         stamp: tuple[int, int, int] | None = None
         try:
             stat = self._path.stat()
@@ -118,7 +118,7 @@ class Authoriser:
         return cls(options.http_restricted_api, "", tokens)
 
     def check(self, group: str, headers: Mapping[str, str], model: str | None = None) -> None:
-        """Raise PermissionDenied or Unauthenticated unless the request with these (lower-case) headers may go on."""
+        """Raise PermissionDenied or Unauthenticated if these headers, with lower-case names, do not allow the request."""
         key = self._keys.get(group)
         if key is not None:
             header, expected = key
@@ -128,7 +128,7 @@ class Authoriser:
             self._check_token(self._tokens, GUARDED[group], headers, model)
 
     def holds_key(self, headers: Mapping[str, str]) -> bool:
-        """Return whether the caller has shown a key of any restricted group, as the dashboard does."""
+        """Return whether the headers have the key of any restricted group, as the dashboard's headers do."""
         return any(
             hmac.compare_digest(headers.get(header, "").encode(), expected) for header, expected in self._keys.values()
         )

@@ -1,4 +1,4 @@
-"""A cache of results with a limit on its entries: a full cache forgets its oldest entry."""
+"""A cache of limited size. A full cache evicts its oldest entry."""
 
 import threading
 from typing import TypeVar
@@ -8,9 +8,9 @@ V = TypeVar("V")
 
 
 class BoundedCache(dict[K, V]):
-    """A dictionary that any thread may read as usual. Only `remember` adds entries."""
+    """A dictionary that any thread may read without a lock. Only `remember` adds entries."""
 
-    __slots__ = ("_limit", "_lock")  # without slots CPython takes three times as long to find the method `get`
+    __slots__ = ("_limit", "_lock")  # without slots, CPython's look-up of the method `get` takes three times as long
 
     def __init__(self, limit: int) -> None:
         super().__init__()

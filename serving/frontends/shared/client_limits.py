@@ -1,9 +1,9 @@
-"""Limits of one client: how much it may send, and how long the server waits for its progress, in bytes over time.
+"""Limits of one client: how much it may send, and how slow it may be.
 
-A client that has begun a request must, in each span of `stall_s`, end it or send `bytes_per_s` for each second. If the
-memory for requests runs short, the client must send SCARCE times as much, because a slow client holds that memory longest.
-A client must take TAKEN bytes of an answer in each span of `unread_s`. The span is MAKE_ROOM_S if other clients need memory and
-this client holds at least an even share of it.
+A client that has begun a request must, in each period of `stall_s`, end the request or send `bytes_per_s` for each second. If
+request memory is scarce, it must send SCARCE times as much, because slow clients hold memory longest.
+A client must take TAKEN bytes of an answer in each period of `unread_s`. The period is MAKE_ROOM_S if other clients need memory
+and this client holds at least an equal share of it.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from typing import Protocol
 from serving.cli.options import Options
 from serving.resources.request_memory import ConnectionMemory, RequestMemory
 
-CONTROL_BODY = 1 << 20  # bytes of the largest request on a route that takes no tensors and no files
+CONTROL_BODY = 1 << 20  # bytes of the largest request on a route that takes neither tensors nor files
 SCARCE = 64
 TAKEN = 64 << 10  # bytes
 MAKE_ROOM_S = 2.0
@@ -29,7 +29,7 @@ BACKLOG = 1024  # connections of a listener that may wait to be accepted
 
 
 class Awaited(Enum):
-    """The next task of a client, which the server waits for."""
+    """What the server waits for a client to do."""
 
     REQUEST = "send the rest of its request"
     RESPONSE = "take the rest of its response"
@@ -38,7 +38,7 @@ class Awaited(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClientTimeouts:
-    """Time limits in seconds, where 0 means no limit, and the least rate of a client in bytes."""
+    """Timeouts in seconds, where 0 means no limit, and the lowest rate of a client in bytes per second."""
 
     stall_s: float = 30.0
     bytes_per_s: int = 1024
@@ -68,10 +68,10 @@ class WatchedStream(Protocol):
     """A stream that may wait for its client."""
 
     def awaited(self) -> tuple[Awaited, int] | None:
-        """Return the client's next task, and how many bytes of it are done; None while it is the server's turn."""
+        """Return what the client must do next, and how many bytes of it are done; None if it is the server's turn."""
 
     def overdue(self, awaited: Awaited) -> None:
-        """The client has not done this task in time."""
+        """Called when the client is too slow with `awaited`."""
 
 
 class ProgressWatch:
@@ -86,10 +86,10 @@ class ProgressWatch:
     def watch(
         self, streams: Iterable[WatchedStream], now: float, held: ConnectionMemory, taken: int | None = None
     ) -> None:
-        """Call `overdue` of the streams whose client was too slow. Called about every second.
+        """Call `overdue` of the streams whose client is too slow. Called about every second.
 
-        held: the memory that their connection holds. taken: the result of `taken_by_peer` if writing is paused, else None. This
-        result measures the progress while writing is paused, because the streams can write nothing then.
+        held: the memory that their connection holds. taken: the result of `taken_by_peer` if writing is paused, else None. It
+        measures the progress while writing is paused, because the streams cannot write then.
         """
         makes_room = held.must_make_room
         was_paused, self._paused = self._paused, taken is not None
@@ -129,7 +129,7 @@ def taken_by_peer(transport: asyncio.Transport) -> int:
     connected = transport.get_extra_info("socket")
     with suppress(OSError):  # a Unix socket
         info = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED + 8)
-        if acked := int.from_bytes(info[_BYTES_ACKED:], "little"):  # 0 where the kernel does not count them
+        if acked := int.from_bytes(info[_BYTES_ACKED:], "little"):  # 0 if the kernel does not count them
             return acked
     waits = transport.get_write_buffer_size()
     with suppress(OSError, ValueError):  # it is closed

@@ -1,8 +1,8 @@
-"""gzip and deflate in steps: the memory for a step of inflating is counted before the step, and long work runs on a thread.
+"""gzip and deflate in steps. The memory for a step of inflating is counted before the step. Long work runs on a worker thread.
 
-A bomb of 60 KB becomes 60 MB. Each step counts against the limit of its body and against the memory for all requests, so that
-many bombs together are bounded, too.
-Source: RFC 9110, section 8.4.1, by which "deflate" means the zlib format; gRPC's message encodings mean the same.
+A zip bomb of 60 KB inflates to 60 MB. Each step counts in the limit of its body and in the memory of all requests, so that many
+bombs together are limited, too.
+Source: RFC 9110, section 8.4.1, in which "deflate" means the zlib format, as it does in gRPC.
 """
 
 import zlib
@@ -15,9 +15,9 @@ from serving.resources.request_memory import RequestMemory
 Buffer = bytes | memoryview
 
 WINDOW_BITS = {"gzip": 31, "deflate": 15}
-AT_ONCE = 64 << 10  # bytes inflated on the event loop, which takes 0.2 ms
-STEP = 1 << 20  # bytes inflated, or compressed, between two checks that the client still waits
-_PIECE = 64 << 10  # bytes of input for one call of zlib, which copies the unread rest of them
+AT_ONCE = 64 << 10  # bytes that are inflated on the event loop, which takes 0.2 ms
+STEP = 1 << 20  # bytes that are inflated, or compressed, between two checks of whether the client still waits
+_PIECE = 64 << 10  # bytes of input for one call of zlib, which copies the input that it does not use
 
 
 class TooLargeError(Exception):
@@ -25,24 +25,24 @@ class TooLargeError(Exception):
 
 
 class Inflater:
-    """Inflates `data` into `made`. zlib.error if `data` is not in the encoding."""
+    """Inflates `data` into `made`. Raises zlib.error if `data` is not in the encoding."""
 
     def __init__(self, data: Buffer, encoding: str) -> None:
         self.made = bytearray()
         self._data = memoryview(data)
         self._position = 0
-        self._left = b""  # the unread rest of the current piece
+        self._left = b""  # the unused rest of the current piece
         self._inflater = zlib.decompressobj(WINDOW_BITS[encoding])
-        self.done = False  # the stream or the data has ended
+        self.done = False  # True if the stream or the data has ended
 
     @property
     def complete(self) -> bool:
-        """Return whether the data was one complete stream and nothing else."""
+        """Whether the data was one complete stream and nothing else."""
         inflater = self._inflater
         return inflater.eof and not inflater.unused_data and self._position == len(self._data)
 
     def step(self, size: int) -> int:
-        """Inflate at most `size` more bytes; return their number."""
+        """Inflate at most `size` more bytes. Return their number."""
         made = 0
         while made < size and not self.done:
             checkpoint()
@@ -59,8 +59,8 @@ class Inflater:
 
 
 class MemoryHolder(Protocol):
-    """The request whose data is inflated. `take` counts the bytes of a step before the step, and raises if there is no memory
-    for them. `give` gives back the bytes that the step did not need."""
+    """The request whose data is inflated. take: counts the bytes of a step before the step, and raises if there is too little
+    memory. give: releases the bytes that the step did not need."""
 
     def take(self, size: int) -> object: ...
 
@@ -68,8 +68,8 @@ class MemoryHolder(Protocol):
 
 
 async def inflate(data: Buffer, encoding: str, limit: int, holder: MemoryHolder, memory: RequestMemory) -> Inflater:
-    """Inflate the data; return the inflater, which has the result. TooLargeError if the result is over `limit` bytes,
-    zlib.error for data in another encoding."""
+    """Inflate the data. Return the inflater, which has the result. Raises TooLargeError if the result is over `limit` bytes,
+    zlib.error if the data is not in the encoding."""
     inflater = Inflater(data, encoding)
     size = min(AT_ONCE, limit + 1)
     holder.take(size)
@@ -86,8 +86,8 @@ async def inflate(data: Buffer, encoding: str, limit: int, holder: MemoryHolder,
 
 
 def deflate(parts: Sequence[Buffer], encoding: str, level: int, small: bool = False) -> bytes:
-    """Return the parts, joined and compressed; `level` is zlib's. `small` takes little memory and, for data of up to 2 KB, a
-    tenth of the time."""
+    """Return the parts, joined and compressed. level: zlib's level. small: use less memory, which for data of up to 2 KB takes
+    a tenth of the time."""
     window = WINDOW_BITS[encoding]
     deflater = zlib.compressobj(level, wbits=window - 4 if small else window, memLevel=3 if small else 8)
     made = []

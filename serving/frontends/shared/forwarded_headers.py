@@ -1,4 +1,4 @@
-"""Headers of a request become parameters that its model sees (--http-header-forward-pattern, --grpc-header-forward-pattern).
+"""Turns headers of a request into its parameters (--http-header-forward-pattern, --grpc-header-forward-pattern).
 
 Source: Triton's documentation of the parameters extension, its reserved names, and the behaviour of its frontends.
 """
@@ -16,8 +16,8 @@ _RESERVED = frozenset(
 
 
 def forward_headers(pattern: re2._Regexp, headers: Iterable[tuple[str, str]], request: InferenceRequest) -> None:
-    """Add the headers whose names the pattern matches to the request's parameters. headers: with their names as the client
-    wrote them. INVALID_ARG for a header whose name is reserved for the protocol."""
+    """Add the headers whose names the pattern matches to the request's parameters. headers: names, as the client wrote them,
+    and values. Raises INVALID_ARG for a header whose name the protocol reserves."""
     for name, value in headers:
         if pattern.search(name):
             if name in _RESERVED or name.startswith("triton_"):

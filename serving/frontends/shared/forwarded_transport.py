@@ -7,13 +7,13 @@ PeerName = tuple[str, int]
 
 
 class ForwardedTransport(asyncio.Transport):
-    """The transport to the other process, which reports the client as its peer. peer: the client's host and port, or None if
-    they are not known."""
+    """The transport to the other process, with the client as its peer name. peer: the client's host and port, or None if they
+    are not known."""
 
     def __init__(self, transport: asyncio.Transport, peer: PeerName | None) -> None:
         super().__init__({"peername": peer})
         self._transport = transport
-        # Each answer calls these methods: without wrappers here, they cost no extra call.
+        # Not wrapped, because each answer calls these methods, and a wrapper would cost an extra call.
         self.write = transport.write  # type: ignore[method-assign]
         self.writelines = transport.writelines  # type: ignore[method-assign]
         self.is_closing = transport.is_closing  # type: ignore[method-assign]

@@ -1,6 +1,6 @@
-"""The open connections of this process. If file descriptors run short, the idlest connections are closed.
+"""The open connections of this process. If file descriptors run short, the connections that are idle longest are closed.
 
-So a new connection, such as the connection of a probe, is always answered."""
+So new connections, such as those of probes, are always answered."""
 
 import asyncio
 import os
@@ -10,8 +10,8 @@ from typing import Protocol
 
 _RESERVED_PART, _LEAST_RESERVED, _MOST_RESERVED = 8, 32, 256  # descriptors kept for files, models and processes
 _LOOK_FROM = 4  # descriptors are counted only if connections have more than a fourth of the limit
-_LOOK_S = 1e-5  # pause between two counts of all descriptors, times the number of connections
-_BUSY_S = 0.25  # least pause before the next count if no connection could be closed
+_LOOK_S = 1e-5  # pause for each connection between two counts of all descriptors
+_BUSY_S = 0.25  # shortest pause before the next count if no connection could be closed
 
 
 class OpenConnection(Protocol):
@@ -19,21 +19,21 @@ class OpenConnection(Protocol):
         """Return how many seconds the connection has waited for its client; None while it has a request under way."""
 
     def close_idle(self) -> None:
-        """Close the connection, after the notice that its protocol has for the end of a connection."""
+        """Close the connection, with the protocol's notice to the client, such as GOAWAY."""
 
 
-_open: dict[OpenConnection, None] = {}  # in the order in which they came
+_open: dict[OpenConnection, None] = {}  # in the order in which they were opened
 
 
 class _Look:
-    """The time at which all descriptors are counted next (monotonic)."""
+    """The monotonic time at which all descriptors are counted next; -inf if no count is planned."""
 
     due = float("-inf")
 
 
 def opened(connection: OpenConnection) -> None:
-    """Note a new connection. If descriptors run short, idle connections are closed a moment later, when other connections
-    that came at the same time have been noted, too."""
+    """Register a new connection. If descriptors run short, idle connections are closed after a short pause, in which other new
+    connections are registered."""
     _open[connection] = None
     if _LOOK_FROM * len(_open) > _limit():
         _look_soon()
@@ -51,11 +51,11 @@ def _look() -> None:
     _Look.due = float("-inf")
     try:
         taken = len(os.listdir("/proc/self/fd"))
-    except OSError:  # no descriptor is left to list them
+    except OSError:  # no descriptor is left to list the descriptors
         taken = _limit()
     over = taken - descriptors_for_clients()
     if over > 0 and _open:
-        # Count again later: waiting connections are accepted now, or busy connections become idle.
+        # Count again later, because waiting connections will be accepted, or busy connections become idle.
         _look_soon(0.0 if _close_idlest(over) else _BUSY_S)
 
 
@@ -64,7 +64,7 @@ def closed(connection: OpenConnection) -> None:
 
 
 def descriptors_for_clients() -> int:
-    """Return how many descriptors may be open before idle connections are closed; the rest of the limit is reserved for files,
+    """Return how many descriptors may be open before idle connections are closed. The rest of the limit is reserved for files,
     models and processes."""
     limit = _limit()
     return limit - min(_MOST_RESERVED, max(_LEAST_RESERVED, limit // _RESERVED_PART))
@@ -75,9 +75,9 @@ def _limit() -> int:
 
 
 def _close_idlest(count: int) -> bool:
-    """Close at most `count` idle connections, the idlest first; return whether there was an idle one."""
+    """Close at most `count` idle connections, the longest idle first. Return whether any connection was idle."""
     found = [(idle, one) for one in _open if (idle := one.idle_s()) is not None]
-    found.sort(key=lambda pair: -pair[0])  # stable: of two equally idle connections the older one is first
+    found.sort(key=lambda pair: -pair[0])  # a stable sort: of two equally idle connections, the older is first
     for _, one in found[:count]:
         _open.pop(one, None)
         one.close_idle()

@@ -1,7 +1,7 @@
-"""Runs work that would hold up the event loop on worker threads: `await in_thread(function, ...)`.
+"""Runs work that would block the event loop on worker threads: `await in_thread(function, ...)`.
 
-Work that is not wanted any more ends early: if the awaiting task is cancelled, because its client has gone, the function ends
-at its next `checkpoint()`, or does not begin. The threads are daemons, so that the process ends without waiting for them.
+If the awaiting task is cancelled, because its client has disconnected, the function ends at its next `checkpoint()`, or does
+not begin. The threads are daemons, so that the process ends without waiting for them.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ THREADS = max(4, min(32, os.cpu_count() or 1))
 
 
 class AbandonedError(Exception):
-    """The work is not wanted any more. The error ends the job, and is caught on its thread."""
+    """Raised by `checkpoint` to end a job whose awaiting task has been cancelled."""
 
 
 class _Job(Generic[T]):
@@ -41,7 +41,7 @@ class _Job(Generic[T]):
             self._resolve(self.result.set_exception, error)
         finally:
             _running.job = None
-            del self  # or an error, whose traceback has this frame, would refer to itself
+            del self  # breaks a reference cycle: the traceback of an error has this frame
 
     def _resolve(self, set_outcome: Callable[[V], None], value: V) -> None:
         if self.abandoned:
@@ -62,11 +62,11 @@ class _Threads:
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._started: list[threading.Thread] = []
-        self._busy = 0  # jobs that wait or run
-        self._lock = threading.Lock()  # for the two fields above: jobs come from any loop's thread
+        self._busy = 0  # number of jobs that wait or run
+        self._lock = threading.Lock()  # protects _started and _busy, because any event loop may add jobs
 
     def add(self, job: Callable[[], None]) -> None:
-        """Run the job on a thread as soon as one is free."""
+        """Run the job when a thread is free."""
         with self._lock:
             self._busy += 1
             if self._busy > len(self._started) and len(self._started) < THREADS:
@@ -79,16 +79,16 @@ class _Threads:
         while True:
             job = self._jobs.get()
             job()
-            del job  # or its result would live until the next job
+            del job  # otherwise its result would be kept until the next job
             with self._lock:
                 self._busy -= 1
 
 
-_threads = _Threads()  # of the process
+_threads = _Threads()  # the only instance in the process
 
 
 async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """Call `function` on a worker thread; return what it returns, or raise what it raises."""
+    """Call `function` on a worker thread. Return its result, or raise its exception."""
     job = _Job(lambda: function(*arguments, **named))
     _threads.add(job.run)
     try:
@@ -97,11 +97,11 @@ async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwa
         job.abandoned = True
         raise
     finally:
-        del job  # or an error, whose traceback has this frame, would refer to itself
+        del job  # breaks a reference cycle: the traceback of an error has this frame
 
 
 def checkpoint() -> None:
-    """Called between pieces of long work. AbandonedError if the awaiting task has been cancelled."""
+    """Call this between pieces of long work. Raises AbandonedError if the awaiting task has been cancelled."""
     job = getattr(_running, "job", None)
     if job is not None and job.abandoned:
         raise AbandonedError
