@@ -63,7 +63,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The rule for bodies at an address. right: None if no sign-in is needed. limit: the most bytes of a body."""
+    """The rule for bodies at an address. right: the needed right, or None if no sign-in is needed. limit: the most bytes."""
 
     right: Right | None
     limit: int

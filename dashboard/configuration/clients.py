@@ -46,7 +46,7 @@ class ForClients:
 
 
 def for_clients(model: Model, number: int, after: Signature) -> ForClients | None:
-    """Return the effects if version `number`, with these tensors, answered; None if it answers already, or no version does."""
+    """Return the effects if version `number`, with these tensors, answered. None if it answers now, or no version answers."""
     now = answering_version(model)
     if now is None or now.number == number:
         return None

@@ -51,7 +51,7 @@ class Tick:
 class BucketMap:
     """Maps the buckets of a server's histograms to the buckets of repository.core.histogram, by their bounds.
 
-    bounds_us: exclusive upper bounds in microseconds, ascending. Servers of other makes may have other bounds.
+    bounds_us: exclusive upper bounds in microseconds, ascending. Servers other than Slipway's may have other bounds.
     """
 
     def __init__(self, bounds_us: Sequence[int]) -> None:

@@ -104,7 +104,7 @@ def _offered(request: HttpRequest, numbers: list[int]) -> list[int]:
 def _choices(numbers: list[int], live: list[int], aliases: dict[str, int], own: Mapping[int, str]) -> list[Choice]:
     """Return the choices: the server's own choice, every published version, and every alias except DEFAULT.
 
-    own: the archives' own versions, by version number.
+    own: version number -> the version that its archive states.
     """
     serves = aliases.get(DEFAULT, max(live, default=None))
     labels = {number: f"{number} ({own[number]})" if number in own else str(number) for number in numbers}

@@ -14,7 +14,7 @@ def unfit_examples(model: Model, signature: Signature) -> dict[str, str]:
 
 
 def misfit(example: Example, signature: Signature) -> str:
-    """Return why a version with these tensors cannot answer an example as expected; "" if it can.
+    """Return the reason why a version with these tensors cannot answer an example as expected; "" if it can.
 
     The reason is a clause without a full stop. An unknown datatype or shape fits.
     """

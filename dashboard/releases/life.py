@@ -32,7 +32,7 @@ release. Only the answers of servers change these facts.
     serves since             ReleaseSpan without an end                 `release` of the index rows, or what was applied last
     served from ... to ...   ReleaseSpan with an end                    the index rows, or that the server is lost
 
-A SIGKILL of `watch` may leave a check at RUNNING: `end_abandoned_checks` ends it when `watch` begins to watch the server again.
+A SIGKILL of `watch` may leave a check at RUNNING. When `watch` watches the server again, `end_abandoned_checks` ends the check.
 A span that is open then is ended or kept when the server first answers with its index.
 
 A span records what `watch` saw. If two observations of a server are so far apart that the server may have stopped in between,

@@ -34,7 +34,7 @@ def _repository(root: Path, staging: Path, archive: Path, reserve: int) -> Model
 
 
 class OnDisk(NamedTuple):
-    """The present config.pbtxt, with its stamp. text: None if there is no file or it has a `problem` (a clause)."""
+    """The present config.pbtxt, with its stamp. text: its text, or None if there is no file or it has a `problem`."""
 
     text: str | None
     problem: str = ""

@@ -27,7 +27,7 @@ class ShownTensor:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One element of both answers. place: its index, such as "[0, 3]". difference: None for texts and for infinity."""
+    """One element of both answers. place: its index, such as "[0, 3]". difference: a number, or None for texts and infinity."""
 
     place: str
     stable: str

@@ -135,7 +135,7 @@ class Form:
 
     # -- changes before it is sent -----------------------------------------------------------------------------------------
     def choose(self, kind: str) -> None:
-        """Change the kind. Guardrails and a shadow share that still have the old kind's defaults get those of the new kind."""
+        """Change the kind. Guardrails and a shadow share that are the old kind's defaults become the new kind's defaults."""
         if kind not in RolloutKind.values or kind == self.kind:
             return
         before, after = Form.fresh(self.kind), Form.fresh(kind)

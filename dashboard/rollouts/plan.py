@@ -94,7 +94,7 @@ def policy_of_plan(
 
 
 def stopped_policy(rollout: Rollout) -> JsonObject | None:
-    """Return the policy with which stable answers everything; None if stable is a version of the model and needs no policy."""
+    """Return the policy with which stable answers everything, or None if stable is a version, which needs no policy."""
     if not isinstance(rollout.stable, dict):
         return None
     return {"rollout": rollout.name, "candidate": rollout.candidate, "stable": rollout.stable, "weight": 0}

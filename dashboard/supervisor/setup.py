@@ -48,7 +48,7 @@ def prepare() -> Prepared:
 
 
 def _examples() -> tuple[list[str], str]:
-    """Publish the examples. Return their names, and the error if one failed; `up` starts in any case."""
+    """Publish the examples. Return their names, and the error if one failed. The command `up` starts in any case."""
     try:
         return examples_publish(), ""
     except DashboardError as error:

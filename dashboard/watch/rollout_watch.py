@@ -24,7 +24,7 @@ MISMATCHES_S = 5.0
 
 
 class RolloutWatch:
-    """Checks every unfinished rollout until cancelled. feed: the reader with the server's last report of each."""
+    """Checks every unfinished rollout until it is cancelled. feed: the reader with the server's last report of each."""
 
     def __init__(self, client: AsyncServerClient, feed: FeedReader) -> None:
         self._client = client

@@ -95,7 +95,7 @@ class Document:
 
     @cached_property
     def mistake(self) -> InvalidConfig | None:
-        """The mistake in the text; None if the text is a configuration."""
+        """The mistake in the text, or None if the text is a configuration."""
         return self._parsed if isinstance(self._parsed, InvalidConfig) else None
 
     @cached_property
@@ -125,7 +125,7 @@ class Document:
 
     @cached_property
     def traffic(self) -> JsonObject | None:
-        """The traffic policy; None if the configuration has no policy or an invalid one."""
+        """The traffic policy, or None if the configuration has no policy or an invalid one."""
         try:
             policy = get_parameter(self.message, TRAFFIC)
         except InvalidConfig:
@@ -192,7 +192,7 @@ class Document:
         return self.same_text(other) if one is None else one == other._meaning(versions)
 
     def _meaning(self, versions: list[int]) -> Meaning | None:
-        """Return the meaning of this document; None for a text with mistakes."""
+        """Return the meaning of this document, or None for a text with mistakes."""
         try:
             return meaning(self.message, versions)
         except (InvalidConfig, ValueError, TypeError, AttributeError, RecursionError):
@@ -253,7 +253,7 @@ class Document:
         return self._answered(named, wanted | set(named.values()), max(wanted, default=0), known)
 
     def answered(self, versions: Iterable[int], answers: int, there: Iterable[int]) -> "Document":
-        """Return a document that serves exactly these versions; `answers` answers the requests that name no version.
+        """Return a document that serves exactly these versions. Version `answers` answers requests that name no version.
 
         The document keeps all aliases of served versions other than `default`.
         """
@@ -296,7 +296,7 @@ def kept(text: str) -> Document:
 
 
 def stamp_of(text: str) -> int | None:
-    """Return the number of the release in a text; None if the text has no such number, or has mistakes."""
+    """Return the number of the release in a text, or None if the text has no such number, or has mistakes."""
     try:
         return release_of(model_config.parse(text))
     except InvalidConfig:

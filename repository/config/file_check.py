@@ -18,8 +18,8 @@ _PART = re.compile(r"(?P<side>input|output)\[(?P<index>\d+)\]\.(?P<part>data_typ
 class ModelFile(NamedTuple):
     """The known facts about a version's model file.
 
-    backend, filename: "" if unknown. files: the names of all files of the version; empty if unknown. signature: None if the
-    file does not declare its inputs and outputs.
+    backend, filename: "" if unknown. files: the names of all files of the version; empty if unknown. signature: the
+    declared inputs and outputs, or None if the file declares none.
     """
 
     backend: str = ""

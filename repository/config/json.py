@@ -162,7 +162,7 @@ class _Reader:
 
 
 def _for_message(descriptor: Descriptor, value: Json) -> JsonObject:
-    """Return the value with the names and values that `json_format` accepts; `json_format` reports values that fit no field."""
+    """Return the value with names and values in the form of `json_format`, which reports values that fit no field."""
     if not isinstance(value, dict):
         raise BadJson(f"expected an object in braces for a {descriptor.name}")
     fields = {name: field for field in descriptor.fields for name in (field.json_name, field.name)}

@@ -39,7 +39,7 @@ def hunks(old: Sequence[str], new: Sequence[str]) -> list[Hunk]:
 
 
 def _path(old: Sequence[str], new: Sequence[str]) -> list[Hunk] | None:
-    """Return the single lines that are removed or added, in order; None if finding them takes too many steps."""
+    """Return the single lines that are removed or added, in order, or None if finding them takes too many steps."""
     steps = _STEPS + _STEPS_OF_A_LINE * (len(old) + len(new))
     rounds: list[array[int]] = []  # rounds[n]: the furthest line of the old text on each diagonal, after n changes
     while steps > 0:
@@ -65,7 +65,7 @@ def _before(furthest: "array[int]", index: int) -> tuple[int, bool]:
 
 
 def _traced(rounds: "list[array[int]]", index: int, x: int) -> list[Hunk]:
-    """Return the changes on the path to a diagonal; `x`: the line of the old text that the path ends at."""
+    """Return the changes on the path to a diagonal. x: the line of the old text at which the path ends."""
     found = []
     for changes in range(len(rounds), 0, -1):
         x, comes = _before(rounds[changes - 1], index)

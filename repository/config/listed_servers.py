@@ -132,7 +132,7 @@ def read_listed(path: Path) -> dict[str, ListedServer]:
 
 
 def listed_for(address: Address, listed: Iterable[ListedServer]) -> ListedServer | None:
-    """Return the row that covers an address; of several rows, the one with the longest path; None if no row covers it."""
+    """Return the row that covers an address; of several rows, the one with the longest path, or None if no row covers it."""
     found = [one for one in listed if address.lies_below(one.address)]
     return max(found, key=lambda one: len(one.address.path), default=None)
 

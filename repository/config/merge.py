@@ -6,7 +6,7 @@ from repository.config.lines import hunks
 
 
 def merged_fields(base: ModelConfig, mine: ModelConfig, theirs: ModelConfig) -> ModelConfig | None:
-    """Return `theirs` with the outermost fields that `mine` changed; None if both changed the same field differently."""
+    """Return `theirs` with the outermost fields that `mine` changed, or None if both changed the same field differently."""
     merged = ModelConfig()
     merged.CopyFrom(theirs)
     before, own, other = ({field.name: value for field, value in one.ListFields()} for one in (base, mine, theirs))
@@ -27,7 +27,7 @@ def merged_fields(base: ModelConfig, mine: ModelConfig, theirs: ModelConfig) -> 
 
 
 def merged_lines(*texts: str) -> str | None:
-    """Return the first text, the base, with the changes of the two others; None if the changes touch."""
+    """Return the first text, the base, with the changes of the two others, or None if the changes touch."""
     base, mine, theirs = (text.splitlines(keepends=True) for text in texts)
     changes = sorted(
         {

@@ -157,7 +157,7 @@ def _chosen(model_dir: Path, custom: str) -> Path:
 
 
 def read_text(model_dir: Path) -> str | None:
-    """Return the text of config.pbtxt as a person wrote it; None if there is no such file."""
+    """Return the text of config.pbtxt as a person wrote it, or None if there is no such file."""
     path = model_dir / CONFIG_FILE
     return _decoded(_content(path)) if is_there(path) else None
 

@@ -28,7 +28,7 @@ _MAX_NUMBER = 2**63 - 1
 
 
 def release_of(config: ModelConfig) -> int | None:
-    """Return the number of the release of a validated configuration; None if the configuration has no such number."""
+    """Return the number of the release of a validated configuration, or None if the configuration has no such number."""
     value = get_parameter(config, RELEASE)
     return cast(int, value) if _is_number(value) else None
 

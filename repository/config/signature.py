@@ -75,7 +75,7 @@ class SignatureObject(TypedDict):
 class Signature:
     """The inputs and outputs that a model file declares.
 
-    max_batch_size: the value that the format gives for max_batch_size, in place of the default; None if it gives none.
+    max_batch_size: the value that the format gives for max_batch_size, in place of the default, or None if it gives none.
     batch_limit: the largest batch that the model takes; 0 for no limit. ordered: whether a configuration may name the tensors
     by their order (PyTorch). example: whether the signature comes from a single example, so that the model may take other
     datatypes and shapes, too (TorchScript).
@@ -352,7 +352,7 @@ def positions(names: Sequence[str], arguments: Sequence[str]) -> list[int]:
 
 
 def indexed(names: Sequence[str]) -> list[int] | None:
-    """Return the indexes of names that all end in __INDEX; None if one name does not."""
+    """Return the indexes of names that all end in __INDEX, or None if one name does not."""
     matches = [_INDEXED.fullmatch(name) for name in names]
     return [int(match[1]) for match in matches if match] if all(matches) else None
 

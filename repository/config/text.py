@@ -91,7 +91,7 @@ class Places:
     def locate(self, path: str) -> tuple[int, int] | None:
         """Return line and column, from 1, of the field of a path such as `input[0].dims[1]`.
 
-        For an absent field, return the line and column of the message that would contain it; None if the text has no part of
+        For an absent field, return the line and column of the message that would contain it, or None if the text has no part of
         the path.
         """
         if self._top is None:
@@ -145,7 +145,7 @@ def _inner(values: list[Value]) -> list[Statement] | None:
 
 
 def entry_key(text: str, value: Value) -> str | int | None:
-    """Return the key of a map entry as written; None for a value that is no map entry."""
+    """Return the key of a map entry as written, or None for a value that is no map entry."""
     for statement in value.fields or []:
         if statement.name == "key" and statement.values:
             literal = text[statement.values[0].start : statement.values[0].end]
@@ -154,7 +154,7 @@ def entry_key(text: str, value: Value) -> str | int | None:
 
 
 def unquoted(literal: str) -> str | int | None:
-    """Return the Python value of a string or whole number in the text format; None for any other token."""
+    """Return the Python value of a string or whole number in the text format, or None for any other token."""
     try:
         value = ast.literal_eval(syntax_tree(literal, "eval"))
     except (ValueError, SyntaxError):

@@ -34,7 +34,7 @@ class TextGeneration:
 
 
 def text_generation(config: ModelConfig) -> TextGeneration | None:
-    """Return the declaration of a validated configuration; None if the model does not generate text."""
+    """Return the declaration of a validated configuration, or None if the model does not generate text."""
     value = get_parameter(config, PARAMETER)
     return _declared(value) if isinstance(value, dict) else None
 

@@ -86,7 +86,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """share: per cent of stable's requests. absolute, relative: tolerances for numbers. keep: None if inputs are private."""
+    """share: per cent of stable's requests. absolute, relative: tolerances. keep: limits, or None if inputs are private."""
 
     share: float = 0.0
     absolute: float = 1e-4
@@ -144,7 +144,7 @@ class TrafficPolicy:
 
 # -- read and written ----------------------------------------------------------------------------------------------------
 def traffic_of(config: ModelConfig) -> TrafficPolicy | None:
-    """Return the policy of a validated configuration; None if it has no policy."""
+    """Return the policy of a validated configuration, or None if it has no policy."""
     value = get_parameter(config, PARAMETER)
     return policy_of(value) if isinstance(value, dict) else None
 

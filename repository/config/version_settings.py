@@ -63,7 +63,7 @@ def set_settings(config: ModelConfig, settings: Mapping[int, ModelConfig]) -> No
 
 
 def for_version(config: ModelConfig, version: int | None) -> ModelConfig:
-    """Return the configuration of a version; None means any version without settings. Raises InvalidConfig as `settings_of`."""
+    """Return the configuration of a version, or without version settings for None. Raises InvalidConfig as `settings_of`."""
     if KEY not in config.parameters:
         return config
     return _laid_over(config, settings_of(config).get(version) if version is not None else None)

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Condition(StrEnum):
-    """Distinguishes versions with the same state in Triton: UNAVAILABLE on purpose or not, READY and answering or not."""
+    """Distinguishes versions with the same state in Triton, such as versions that are UNAVAILABLE on purpose or by a fault."""
 
     NONE = ""
     ASLEEP = "asleep"  # the first request loads the version

@@ -85,7 +85,7 @@ def subtract(later: Mapping[int, int], earlier: Mapping[int, int]) -> Counts:
 
 
 def quantiles_ms(counts: Mapping[int, int], quantiles: Sequence[float]) -> list[float | None]:
-    """Return the quantiles (ascending, 0 to 1) in ms, interpolated linearly inside a bucket; None for an empty histogram."""
+    """Return the quantiles (ascending, 0 to 1) in ms, interpolated linearly inside a bucket, or None for an empty histogram."""
     if not any(counts.values()):
         return [None] * len(quantiles)
     found: list[float | None] = []
@@ -96,7 +96,7 @@ def quantiles_ms(counts: Mapping[int, int], quantiles: Sequence[float]) -> list[
 
 
 def quantile_bounds_us(counts: Mapping[int, int], quantiles: Sequence[float]) -> list[int | None]:
-    """Return the upper bound, in us, of the bucket of each quantile (ascending, 0 to 1); None for an empty histogram."""
+    """Return the upper bound, in us, of the bucket of each quantile (ascending, 0 to 1), or None for an empty histogram."""
     if not any(counts.values()):
         return [None] * len(quantiles)
     return [BOUNDS_US[bucket] for bucket, _ in _positions(counts, quantiles)]

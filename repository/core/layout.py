@@ -57,7 +57,7 @@ def check_version(version: int) -> int:
 
 
 def parse_version(text: str) -> int | None:
-    """Return the version that a folder's name means, by Triton's rule; None for a folder that is no version.
+    """Return the version that a folder's name means, by Triton's rule, or None for a folder that is no version.
 
     Triton ignores folders whose names are not numbers or begin with a zero (docs/user_guide/model_repository.md).
     """

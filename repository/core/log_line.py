@@ -40,7 +40,7 @@ def marked(mark: str) -> tuple[str, int]:
 
 
 def parse(line: str) -> LogLine | None:
-    """Return the fields of a line; None for a line about no model, or one that continues another line."""
+    """Return the fields of a line, or None for a line about no model, or one that continues another line."""
     found = _LINE.fullmatch(line)
     if found is None:
         return None

@@ -5,7 +5,7 @@ CLOSING_S = 2.0  # the wait for connections that stay open after all their reque
 
 
 def drain_s(said: float | None, behind_load_balancer: bool) -> float:
-    """Return the seconds that a server still serves after it reports not ready. said: --drain-secs; None if not given."""
+    """Return the seconds that a server still serves after it reports not ready. said: --drain-secs, or None if not given."""
     if said is None:
         return BALANCER_DRAIN_S if behind_load_balancer else 0.0
     return said

@@ -171,7 +171,7 @@ def _is_plain_ensemble(config: ModelConfig) -> bool:
 
 
 def _overlaid(config: ModelConfig, number: int, folder: Path) -> ModelConfig | None:
-    """Return the configuration of the version; None if its settings cannot be read, so that no server loads the version."""
+    """Return the configuration of the version, or None if its settings cannot be read, so that no server loads the version."""
     try:
         return version_settings.as_served(config, number, folder)
     except InvalidConfig:

@@ -114,7 +114,7 @@ def _is_text(file: BinaryIO, size: int) -> bool:
 
 
 def _text_bytes(file: BinaryIO, size: int) -> bytes | None:
-    """Return the content of a file that is UTF-8 without control characters; None for any other file.
+    """Return the content of a file that is UTF-8 without control characters, or None for any other file.
 
     Every binary format has control characters, except tar, which may have none. So the function returns None for tar, too.
     """

@@ -190,7 +190,7 @@ def tree_size(folder: Path) -> int:
 def ensure_space(folder: Path, needed: int, reserve: int | None = None) -> None:
     """Raise NoSpace unless `needed` bytes fit on the disk of `folder`, which need not exist, with `reserve` bytes left free.
 
-    reserve: None means MOST_RESERVE_BYTES, or 5 % of the disk if that is less.
+    reserve: by default MOST_RESERVE_BYTES, or 5 % of the disk if that is less.
     """
     total, _, free = disk_usage(folder)
     kept = min(MOST_RESERVE_BYTES, total // 20) if reserve is None else reserve

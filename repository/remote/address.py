@@ -114,7 +114,7 @@ def _azure_options(address: RemoteAddress, given: JsonObject, environment: Mappi
 
 
 def _credentials(address: RemoteAddress, environment: Mapping[str, str]) -> Json:
-    """Return the entry of Triton's credentials file whose name is the longest prefix of the address; None if none is."""
+    """Return the entry of Triton's credentials file whose name is the longest prefix of the address, or None if none is."""
     path = environment.get(CREDENTIALS_VARIABLE)
     if not path:
         return None

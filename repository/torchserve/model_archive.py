@@ -64,7 +64,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """model-config.yaml: the settings for serving the model; None or "" if absent. whole: the whole YAML, for the handler.
+    """model-config.yaml: the settings for serving the model, None or "" if absent. whole: the whole YAML, for the handler.
 
     unserved: keys that TorchServe supports and this server does not. unusable: keys whose values TorchServe and this server
     ignore, each with a sentence that says why.
@@ -114,7 +114,7 @@ def looks_like_one(path: Path) -> bool:
 
 
 def is_other_tar(path: Path) -> bool:
-    """Return whether an intact archive contains no manifest; False for a damaged file."""
+    """Return whether an intact archive contains no manifest. Return False for a damaged file."""
     try:
         with _opened(path) as archive:
             return MANIFEST not in archive.sizes

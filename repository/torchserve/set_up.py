@@ -34,7 +34,7 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetUpVersion:
-    """One version. registered: whether it serves at the start. workers: their number; None if no setting gives it."""
+    """One version. registered: whether it serves at the start. workers: their number, or None if no setting gives it."""
 
     model: str
     version: str

@@ -33,7 +33,7 @@ def prune(folder: Path, kept: int) -> None:
 
 
 def last_snapshot(log_location: Path, tell: Callable[[str], object] = log.warning) -> Path | None:
-    """Return the newest intact snapshot; None if there are no snapshots. tell gets a sentence for each damaged snapshot.
+    """Return the newest intact snapshot, or None if there are no snapshots. tell gets a sentence for each damaged snapshot.
 
     Raises InvalidProperties if all snapshots are damaged, because a start without a snapshot would forget the registrations.
     """

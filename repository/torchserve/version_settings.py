@@ -21,7 +21,7 @@ DEFAULT_TIMEOUT_S = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registering:
-    """The settings of a registration; None leaves a setting to the archive or config.properties."""
+    """The settings of a registration. A value of None leaves a setting to the archive or config.properties."""
 
     url: str | None
     model_name: str = ""
@@ -129,7 +129,7 @@ def overlay(
 
 
 def workers_in_archive(said: ModelSettings) -> tuple[int, int] | None:
-    """Return the least and the most workers that an archive asks for; None unless it gives both numbers."""
+    """Return the least and the most workers that an archive asks for, or None unless it gives both numbers."""
     least, most = said.min_workers or 0, said.max_workers or 0
     return (least, most) if 0 < least <= most else None
 

@@ -69,7 +69,7 @@ def ensemble(spec: WorkflowSpec, url: str = "", digest: str = "") -> ModelConfig
 
 
 def described(name: str, config: ModelConfig) -> Described | None:
-    """Return the workflow that an ensemble's configuration describes; None for any other model."""
+    """Return the workflow that an ensemble's configuration describes, or None for any other model."""
     if WORKFLOW not in config.parameters or not model_config.is_ensemble(config):
         return None
     try:
