@@ -161,7 +161,7 @@ def _write_over(model: Model, release: Release, actor: Actor) -> None:
         before={"text": on_disk(model.name).text or ""},
         after={"release": release.number},
     )
-    write_config(model, release.text)
+    write_config(model, release)
     generation_bump(model)
 
 

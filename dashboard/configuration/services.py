@@ -161,7 +161,7 @@ def document_check(
     else:
         there = model.published_numbers() if model else []
         problems = _check(document, model, model.name if model else model_name, there, arriving)
-        if with_files and not problems:
+        if with_files and (there or arriving) and not problems:
             problems = _files_check(document, served_misfits(model, document, there, arriving))
     errors = [problem for problem in problems if problem.severity == "error"]
     if errors:

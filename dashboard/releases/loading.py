@@ -9,7 +9,6 @@ from dashboard.releases.overrides import wanted_override
 from dashboard.releases.selectors import last_good, newest_release, same_content
 from dashboard.releases.storage import on_disk, write_config
 from dashboard.shared.choices import CheckState
-from repository.config.document import NOTHING
 
 _CANDIDATES = 3  # the most good releases that are tried
 
@@ -80,7 +79,7 @@ def folder_renew(*, model_id: int, server: Server) -> None:
         model = Model.objects.select_for_update().filter(pk=model_id).first()
         newest = _to_renew(model, overridden)
         if model is not None and newest is not None:
-            write_config(model, newest.text or NOTHING.stamped(newest.number))
+            write_config(model, newest)
 
 
 def _to_renew(model: Model | None, overridden: bool) -> Release | None:

@@ -65,6 +65,7 @@ def release_make(
         created_by=actor.user,
         created_by_name=by,
     )
+    release.document = document  # so that the text is not parsed again
     if under_way is None:
         rollout_states.overtaken(release=release, answers=answers, by=by)
     if action:
@@ -77,7 +78,7 @@ def release_make(
             after=_audited(release),
         )
     if write and stamp:
-        write_config(model, text)
+        write_config(model, release)
     generation_bump(model)
     return release
 
@@ -113,7 +114,7 @@ def _take_back(model: Model, newest: Release, found: OnDisk) -> None:
         after={"release": newest.number},
     )
     if newest.text:
-        write_config(model, newest.text)
+        write_config(model, newest)
     else:
         publish.remove_config(managed_repository(), name=model.name)
     generation_bump(model)

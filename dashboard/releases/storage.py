@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from django.conf import settings
 
-from dashboard.models import Model
+from dashboard.models import Model, Release
 from repository.config import model_config
 from repository.config.document import Document
 from repository.core.errors import InvalidConfig
@@ -65,11 +65,11 @@ def files_missing(model: Model, number: int) -> list[str]:
     return sorted(name for name in files or [own] if not (folder / name).exists())
 
 
-def write_config(model: Model, text: str) -> None:
-    """Write config.pbtxt, and record the text as the adopted one; a file that differs from it is drift."""
-    publish.write_config(managed_repository(), name=model.name, text=text)
-    files = adopted_fingerprint(model)["files"]
-    _remember(model, {"config": hashlib.sha256(text.encode()).hexdigest(), "files": files})
+def write_config(model: Model, release: Release) -> None:
+    """Write the config.pbtxt of a release, and record it as the adopted one; a file that differs from it is drift."""
+    document, number = release.document, release.number
+    publish.write_config(managed_repository(), name=model.name, document=document, release=number)
+    _remember(model, {"config": _digest(document.stamped(number)), "files": adopted_fingerprint(model)["files"]})
 
 
 def remember_version(model: Model, number: int, manifest: Manifest) -> None:
@@ -89,7 +89,7 @@ def remember_publication(model: Model, *, number: int, manifest: Manifest, text:
     files = adopted_fingerprint(model)["files"]
     for name, entry in entries.items():
         files[name] = [entry.size, (folder / name).stat().st_mtime_ns, entry.sha256]
-    _remember(model, {"config": hashlib.sha256(text.encode()).hexdigest(), "files": files})
+    _remember(model, {"config": _digest(text), "files": files})
 
 
 def forget_version(model: Model, number: int) -> None:
@@ -97,6 +97,10 @@ def forget_version(model: Model, number: int) -> None:
     adopted = adopted_fingerprint(model)
     files = {name: entry for name, entry in adopted["files"].items() if not name.startswith(f"{number}/")}
     _remember(model, {"config": adopted["config"], "files": files})
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _remember(model: Model, fingerprint: Fingerprint) -> None:

@@ -207,7 +207,7 @@ def _place(upload: Upload, progress: JobProgress, decided: _Decided | None) -> V
     ) as staged:
         progress.step("Placing it in the repository")
         decided = decided or _decide(upload, publication, staged.folder)
-        while (version := _put(upload, staged, decided)) is None:  # the model has changed in between
+        while (version := _put(upload, repository, staged, decided)) is None:  # the model has changed in between
             decided = _decide(upload, publication, staged.folder)
     return version
 
@@ -234,7 +234,7 @@ def _decide(upload: Upload, publication: Publication, folder: Path) -> _Decided:
     return _Decided(decided, document, stand)
 
 
-def _put(upload: Upload, staged: publish.Staged, decided: _Decided) -> Version | None:
+def _put(upload: Upload, repository: ModelRepository, staged: publish.Staged, decided: _Decided) -> Version | None:
     """Place and record the version while the model is locked. If the model changed since the decision, only return None."""
     with transaction.atomic():
         model = _locked(upload)
@@ -243,11 +243,16 @@ def _put(upload: Upload, staged: publish.Staged, decided: _Decided) -> Version |
         publication = decided.publication
         refuse_drift(model)
         states.finish(upload)  # this comes first, so that an upload that was taken back places nothing
-        text, files = publication.text, _beside(upload)
+        document, files = decided.document, _beside(upload)
         placed = publish.place_version(
-            managed_repository(), staged, name=model.name, config_text=text, model_files=files
+            repository,
+            staged,
+            name=model.name,
+            document=document,
+            release=decided.stand.release + 1,
+            model_files=files,
         )
-        return _record(upload, model, publication, decided.document, staged.manifest, placed, files)
+        return _record(upload, model, publication, document, staged.manifest, placed, files)
 
 
 def _record(
@@ -388,10 +393,13 @@ def _finish_placed(upload: Upload, publication: Publication, manifest: Manifest,
         states.finish(upload)
         newest, found, files = newest_release(model), on_disk(model.name).document, _beside(upload)
         document = _document_now(upload, model, publication, folder)
-        text = document.stamped(number_of(newest) + 1)
+        number = number_of(newest) + 1
         if text_take_back(model) or found.same_text(current_document(model)):  # otherwise the text was changed by hand
-            publish.write_beside(managed_repository(), name=model.name, config_text=text, model_files=files)
-        return _record(upload, model, replace(publication, text=text), document, manifest, folder, files)
+            publish.write_beside(
+                managed_repository(), name=model.name, document=document, release=number, model_files=files
+            )
+        publication = replace(publication, text=document.stamped(number))
+        return _record(upload, model, publication, document, manifest, folder, files)
 
 
 def _document_now(upload: Upload, model: Model, publication: Publication, folder: Path) -> Document:

@@ -85,6 +85,8 @@ def decide_document(
     if document is None:
         document = document_by_default(upload, current)
         document_check(document=document, model_name=upload.model_name)
+    if current is not None and current.document == document:
+        current.document = document  # so that the text is parsed and checked once
     if request.strict or current is None or not document.same_text(current.document):
         _refuse_outdated(model, current, request.base_release, since)
     arriving, there = Arriving(number, file_of_upload(upload)), [*model.published_numbers(), number]

@@ -12,7 +12,7 @@ A text with mistakes is a document, too. Such a document serves no version and h
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import NamedTuple, cast
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -33,19 +33,18 @@ from repository.config.release import (
 from repository.config.reload_rule import Effect, effect
 from repository.config.text import Places
 from repository.config.traffic import PARAMETER as TRAFFIC
-from repository.config.traffic import policy_of, set_traffic, traffic_problem
+from repository.config.traffic import TrafficPolicy, policy_of, set_traffic, traffic_problem
 from repository.core.errors import InvalidConfig, Problem
 from repository.core.json_types import JsonObject
-
-# The most documents in the cache: a form, its job, the release and the next step of a rollout read the same few texts.
-KEPT = 64
-KEPT_CHARACTERS = 1 << 15  # the size of the largest text that is kept; a larger text is parsed each time
 
 _STAMP = SLIPWAY_PREFIX + RELEASE
 _LINE = f'parameters {{ key: "{_STAMP}" value {{ string_value: "%d" }} }}\n'
 _WRITTEN = re.compile(
     rf'^parameters \{{ key: "{re.escape(_STAMP)}" value \{{ string_value: "\d+" \}} \}}\n?', re.MULTILINE
 )
+
+_TRAFFIC = SLIPWAY_PREFIX + TRAFFIC
+_POLICY = re.compile(rf'(key: "{re.escape(_TRAFFIC)}"\s+value \{{\s+string_value: )("(?:[^"\\\n]|\\.)*")')
 
 
 def default_version(versions: Sequence[int], aliases: Mapping[str, int]) -> int:
@@ -75,10 +74,9 @@ class Document:
     @staticmethod
     def read(text: str) -> "Document":
         """Return the document of a text, without the number of its release."""
-        plain = _WRITTEN.sub("", text)
-        found = kept(plain) if len(plain) <= KEPT_CHARACTERS else Document(plain)
+        found = Document(_WRITTEN.sub("", text))
         # The text may have the number in another form.
-        if _STAMP in plain and not found.mistake and _STAMP in found.message.parameters:
+        if _STAMP in found.text and not found.mistake and _STAMP in found.message.parameters:
             return found.edited(lambda config: config.parameters.pop(_STAMP))
         return found
 
@@ -230,7 +228,24 @@ class Document:
 
     def with_traffic(self, policy: JsonObject | None) -> "Document":
         """Return a document with this traffic policy; None removes the policy."""
-        return self.edited(lambda config: set_traffic(config, None if policy is None else policy_of(policy)))
+        traffic = None if policy is None else policy_of(policy)
+        next_step = self._with_next_policy(traffic) if traffic is not None else None
+        return next_step or self.edited(lambda config: set_traffic(config, traffic))
+
+    def _with_next_policy(self, policy: TrafficPolicy) -> "Document | None":
+        """Return a document whose only change is the value of its policy; None if the text has no policy as protobuf writes it.
+
+        Only the new text is parsed, because a release of each step of a rollout is made in this way.
+        """
+        wanted = ModelConfig()
+        set_traffic(wanted, policy)
+        value = _POLICY.findall(model_config.format(wanted))[0][1]
+        text, places = _POLICY.subn(lambda place: place[1] + value, self.text)
+        found = Document(text)
+        changed = (
+            places == 1 and not found.mistake and found.message.parameters.get(_TRAFFIC) == wanted.parameters[_TRAFFIC]
+        )
+        return found if changed else None
 
     def without_traffic(self) -> "Document":
         """Return a document without a traffic policy; the document itself if its text has mistakes."""
@@ -288,11 +303,6 @@ class Document:
         """Return the text for config.pbtxt: the text of the document, with the number of its release as the last line."""
         ended = self.text if not self.text or self.text.endswith("\n") else self.text + "\n"
         return ended + _LINE % number
-
-
-@lru_cache(KEPT)
-def kept(text: str) -> Document:
-    return Document(text)
 
 
 def stamp_of(text: str) -> int | None:

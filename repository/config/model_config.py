@@ -127,28 +127,24 @@ def read(model_dir: Path, version: int | None = None, custom: str = "") -> Model
     """Return a model's configuration, with the overlay of `version` merged in if that version has one.
 
     Without a config.pbtxt the configuration contains only the name, and the server completes the rest from the model file.
+    Whatever exists at its path is read, because reading refuses everything but files.
     An empty name becomes the name of the folder. `custom` names a file in configs/ that replaces config.pbtxt, if the model
     has that file.
     """
     path = _chosen(model_dir, custom)
-    config = parse_file(path) if is_there(path) else ModelConfig()
+    config = parse_file(path) if os.path.lexists(path) else ModelConfig()
     if version is not None:
         overlay = model_dir / str(version) / OVERLAY_FILE
-        if is_there(overlay):
+        if os.path.lexists(overlay):
             merge_overlay(config, parse_file(overlay))
     if not config.name:
         config.name = model_dir.name
     return config
 
 
-def is_there(path: Path) -> bool:
-    """Return whether anything exists at the path, even if it is not a file: reading refuses everything but files."""
-    return os.path.lexists(path)
-
-
 def has_config(model_dir: Path, custom: str = "") -> bool:
     """Return whether there is a configuration for `read` to read."""
-    return is_there(_chosen(model_dir, custom))
+    return os.path.lexists(_chosen(model_dir, custom))
 
 
 def _chosen(model_dir: Path, custom: str) -> Path:
@@ -159,7 +155,7 @@ def _chosen(model_dir: Path, custom: str) -> Path:
 def read_text(model_dir: Path) -> str | None:
     """Return the text of config.pbtxt as a person wrote it, or None if there is no such file."""
     path = model_dir / CONFIG_FILE
-    return _decoded(_content(path)) if is_there(path) else None
+    return _decoded(_content(path)) if os.path.lexists(path) else None
 
 
 def merge_overlay(config: ModelConfig, overlay: ModelConfig) -> None:

@@ -7,6 +7,7 @@ parameter is part of the model's configuration, so that each release has its own
 """
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -75,7 +76,7 @@ def as_served(config: ModelConfig, number: int, folder: Path) -> ModelConfig:
     Raises InvalidConfig if slipway.pbtxt or the settings cannot be read.
     """
     overlay = folder / OVERLAY_FILE
-    if not model_config.is_there(overlay):
+    if not os.path.lexists(overlay):
         return for_version(config, number)
     own = ModelConfig()
     own.CopyFrom(config)

@@ -52,16 +52,17 @@ def place_version(
     staged: Staged,
     *,
     name: str,
-    config_text: str | None = None,
+    document: Document | None = None,
+    release: int = 0,
     model_files: Mapping[str, bytes] | None = None,
 ) -> Path:
     """Do the short part of publishing, one rename. Return the folder of the version.
 
-    config_text becomes config.pbtxt. model_files, such as labels, go next to config.pbtxt.
+    document becomes config.pbtxt, with the number of its release. model_files, such as labels, go next to config.pbtxt.
 
     Raises UnsafePath, InvalidConfig, and Conflict if the version exists or is archived. After an error nothing has changed.
     """
-    contents = _contents(config_text, model_files)
+    contents = _contents(document, release, model_files)
     with _locked(repository, name):
         placed = _unused(repository, name, int(staged.folder.name))
         add = _add_version if placed.parent.is_dir() else _add_model
@@ -69,19 +70,21 @@ def place_version(
     return placed
 
 
-def write_beside(repository: ModelRepository, *, name: str, config_text: str, model_files: Mapping[str, bytes]) -> None:
+def write_beside(
+    repository: ModelRepository, *, name: str, document: Document, release: int, model_files: Mapping[str, bytes]
+) -> None:
     """Write the files of `place_version` next to the version, if a process died between the rename and these files."""
-    contents = _contents(config_text, model_files)
+    contents = _contents(document, release, model_files)
     with _locked(repository, name):
         _write_contents(repository.existing_model_dir(name), contents)
 
 
-def write_config(repository: ModelRepository, *, name: str, text: str) -> None:
-    """Replace config.pbtxt by a text that parses."""
-    Document.read(text).message  # noqa: B018  # raises where it does not parse
+def write_config(repository: ModelRepository, *, name: str, document: Document, release: int) -> None:
+    """Replace config.pbtxt by a document with the number of its release. Raises InvalidConfig for a text with mistakes."""
+    content = _content(document, release)
     with _locked(repository, name):
         repository.existing_model_dir(name)
-        storage.write_atomic(repository.config_path(name), text.encode())
+        storage.write_atomic(repository.config_path(name), content)
 
 
 def remove_config(repository: ModelRepository, *, name: str) -> None:
@@ -151,7 +154,7 @@ def _locked(repository: ModelRepository, name: str) -> Iterator[None]:
         yield
 
 
-def _contents(config_text: str | None, model_files: Mapping[str, bytes] | None) -> dict[str, bytes]:
+def _contents(document: Document | None, release: int, model_files: Mapping[str, bytes] | None) -> dict[str, bytes]:
     """Return the contents of the files that belong to no version, by their names in the model's folder."""
     contents: dict[str, bytes] = {}
     for name, content in (model_files or {}).items():
@@ -159,10 +162,14 @@ def _contents(config_text: str | None, model_files: Mapping[str, bytes] | None) 
         if name == CONFIG_FILE or parse_version(first) is not None:
             raise UnsafePath(f"'{name}' cannot be next to the versions of a model")
         contents[name] = content
-    if config_text is not None:
-        Document.read(config_text).message  # noqa: B018  # raises where it does not parse
-        contents[CONFIG_FILE] = config_text.encode()
+    if document is not None:
+        contents[CONFIG_FILE] = _content(document, release)
     return contents
+
+
+def _content(document: Document, release: int) -> bytes:
+    _ = document.message  # raises InvalidConfig for a text with mistakes
+    return document.stamped(release).encode()
 
 
 def _unused(repository: ModelRepository, name: str, version: int) -> Path:

@@ -36,7 +36,6 @@ from dashboard.versions.moves import version_archive
 from dashboard.versions.services import aliases_set, release_go_back, release_promote
 from dashboard.versions.timeline import timeline
 from repository.config.document import Document
-from repository.files import publish
 from tests.dashboard.conftest import text_of
 from tests.dashboard.rollouts.conftest import served
 
@@ -469,8 +468,7 @@ def test_a_text_that_is_adopted_in_the_middle_leaves_rollout_and_release_alike(
     rollout = start(model, actor)
     now = on_disk(model.name).document
     edited = now.with_traffic({**(now.traffic or {}), **policy} if policy is not None else None)
-    text = edited.with_aliases({"default": default}).text
-    publish.write_config(managed_repository(), name=model.name, text=text)
+    managed_repository().config_path(model.name).write_text(edited.with_aliases({"default": default}).text)
     release = drift_adopt(model=model, actor=actor)
     rollout.refresh_from_db()
     assert (rollout.state, release.traffic) == (state, shares)

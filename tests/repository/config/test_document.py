@@ -60,13 +60,45 @@ def test_a_text_with_mistakes_is_left_as_it_is() -> None:
     assert unstamped(stamped(broken, 3)) == broken
 
 
-def test_a_text_is_read_once_however_often_it_is_made_a_document(monkeypatch: pytest.MonkeyPatch) -> None:
+def parsed_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     read, parse = [], model_config.parse
     monkeypatch.setattr(model_config, "parse", lambda text: read.append(text) or parse(text))
-    text = TEXT + "# nobody has read this yet\n"
-    for number in range(1, 4):
-        assert Document.read(Document.read(text).stamped(number)).message.max_batch_size == 8
-    assert read == [text]
+    return read
+
+
+def test_a_document_parses_its_text_once_however_often_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, document = parsed_texts(monkeypatch), Document.read(Document.read(TEXT).stamped(1))
+    assert (document.message.max_batch_size, document.mistake, document.traffic) == (8, None, None)
+    assert read == [TEXT]
+
+
+POLICY = {"rollout": "r-1", "candidate": 2, "weight": 5}
+
+
+def test_the_next_policy_takes_the_place_of_the_present_one_without_a_parse_of_the_present_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    present = Document.read(Document.read(TEXT).with_traffic(POLICY).text)
+    read = parsed_texts(monkeypatch)
+    following = present.with_traffic({**POLICY, "weight": 25})
+    assert read == [following.text]
+    assert following.text == present.text.replace("5", "25")
+    assert following.traffic == {**POLICY, "weight": 25}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "parameters { key: 'slipway.traffic' value { string_value: '{\"weight\": 5}' } }\n",
+        '# key: "slipway.traffic" value { string_value: "old" }\n',
+        'parameters { key: "other" value { string_value: \'key: "slipway.traffic" value { string_value: "x" }\' } }\n',
+    ],
+)
+def test_a_policy_in_another_form_is_replaced_too(text: str) -> None:
+    found = Document.read(TEXT + text).with_traffic(POLICY)
+    assert found.traffic == POLICY
+    assert found.message.parameters.get("other") == Document.read(TEXT + text).message.parameters.get("other")
+    assert model_config.parse(found.text) == found.message
 
 
 def test_an_edit_leaves_the_document_as_it_was() -> None:

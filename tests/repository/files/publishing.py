@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from repository.config.document import Document
 from repository.core.layout import ModelRepository
 from repository.files.publish import place_version, stage_version
 from repository.files.storage import Manifest
@@ -19,5 +20,6 @@ def publish_version(
     move: bool = False,
 ) -> Manifest:
     with stage_version(repository, version=version, source=source, move=move) as staged:
-        place_version(repository, staged, name=name, config_text=config_text, model_files=model_files)
+        document = None if config_text is None else Document.read(config_text)
+        place_version(repository, staged, name=name, document=document, release=1, model_files=model_files)
     return staged.manifest

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from repository.config.document import Document
 from repository.core.errors import Conflict, NoSpace
 from repository.core.layout import ModelRepository
 from repository.files import publish, storage
@@ -60,7 +61,7 @@ def two_disks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def stage(repository: ModelRepository, source: Path, progress: Progress, *, move: bool = False) -> None:
     with publish.stage_version(repository, version=1, source=source, move=move, progress=progress) as staged:
-        publish.place_version(repository, staged, name="digits", config_text="max_batch_size: 8\n")
+        publish.place_version(repository, staged, name="digits", document=Document.read("max_batch_size: 8"), release=1)
 
 
 def leftovers(repository: ModelRepository) -> list[Path]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from repository.config.document import Document
 from repository.core.errors import Conflict, InvalidConfig, InvalidName, NoSpace, NotFound, UnsafePath
 from repository.core.layout import ModelRepository
 from repository.files import publish, storage
@@ -35,6 +36,10 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
+def written(text: str) -> str:
+    return Document.read(text).stamped(1)
+
+
 def everything(repository: ModelRepository) -> list[str]:
     return sorted(path.relative_to(repository.root).as_posix() for path in repository.root.rglob("*"))
 
@@ -46,7 +51,7 @@ def test_a_first_version_makes_the_model_with_its_configuration_and_labels(
         repository, name="digits", version=1, source=source, config_text=CONFIG, model_files={"labels.txt": b"zero\n"}
     )
     assert repository.versions("digits") == [1]
-    assert repository.config_path("digits").read_text() == CONFIG
+    assert repository.config_path("digits").read_text() == written(CONFIG)
     assert (repository.model_dir("digits") / "labels.txt").read_text() == "zero\n"
     assert (repository.version_dir("digits", 1) / "assets/vocabulary.txt").read_text() == "a\nb\n"
     assert manifest.files["model.onnx"] == (7, hashlib.sha256(b"weights").hexdigest())
@@ -66,7 +71,7 @@ def test_a_second_version_stands_beside_the_first(repository: ModelRepository, s
     publish_version(repository, name="digits", version=1, source=source, config_text=CONFIG)
     publish_version(repository, name="digits", version=3, source=source)
     assert repository.versions("digits") == [1, 3]
-    assert repository.config_path("digits").read_text() == CONFIG
+    assert repository.config_path("digits").read_text() == written(CONFIG)
 
 
 def test_an_ensemble_has_an_empty_version(repository: ModelRepository) -> None:
@@ -171,11 +176,11 @@ def test_a_model_is_deleted_with_all_it_has(repository: ModelRepository, source:
 
 def test_the_configuration_is_replaced_whole(repository: ModelRepository, source: Path) -> None:
     publish_version(repository, name="digits", version=1, source=source, config_text=CONFIG)
-    publish.write_config(repository, name="digits", text="max_batch_size: 2")
-    assert repository.config_path("digits").read_text() == "max_batch_size: 2"
+    publish.write_config(repository, name="digits", document=Document.read("max_batch_size: 2"), release=1)
+    assert repository.config_path("digits").read_text() == written("max_batch_size: 2")
     with pytest.raises(InvalidConfig):
-        publish.write_config(repository, name="digits", text="max_batch_size: two")
-    assert repository.config_path("digits").read_text() == "max_batch_size: 2"
+        publish.write_config(repository, name="digits", document=Document.read("max_batch_size: two"), release=2)
+    assert repository.config_path("digits").read_text() == written("max_batch_size: 2")
     assert everything(repository) == sorted(["digits", "digits/1", "digits/config.pbtxt", "digits/1/assets",
                                              "digits/1/assets/vocabulary.txt", "digits/1/model.onnx"])  # fmt: skip
 
