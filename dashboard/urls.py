@@ -8,7 +8,7 @@ handler404 = "dashboard.web.errors.page_not_found"
 handler500 = "dashboard.web.errors.server_error"
 
 urlpatterns = [
-    path("healthz", healthz, name="health"),
+    path("healthz", healthz, name="healthz"),
     path("api/v1/", include("dashboard.rest_urls")),
     path("", include("dashboard.page_urls")),
 ]

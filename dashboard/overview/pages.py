@@ -114,6 +114,6 @@ def overview(request: HttpRequest) -> HttpResponse:
     return respond(request, "overview/overview", context, parts=("now", "busy", "changes"))
 
 
-@get("health", Right.VIEW, name="health")
+@get("health", Right.VIEW)
 def health_part(request: HttpRequest) -> HttpResponse:
     return render(request, "overview/health.html", {"health": health()})
