@@ -285,18 +285,6 @@ class ServerClient(_Peer):
         super().__init__(server)
         self._connections = connections
 
-    def index(self) -> list[IndexRow]:
-        """Return a row for every version in the repository."""
-        return self._call(_index())
-
-    def load(self, name: str, config: str = "", golden: str = "") -> LoadAnswer:
-        """Load a model as AsyncServerClient.load does, and return when it is ready."""
-        return self._call(_load(name, config, golden))
-
-    def unload(self, name: str) -> None:
-        """Unload a model; the server finishes requests under way first."""
-        self._call(_unload(name))
-
     def infer_raw(self, name: str, body: bytes, headers: Mapping[str, str], version: str = "") -> RawAnswer:
         """Send an inference request unchanged, and return the server's answer or refusal."""
         return self._call(_infer(name, body, {**headers, **self._token}, version))
@@ -356,10 +344,6 @@ class AsyncServerClient(_Peer):
     async def unload(self, name: str) -> None:
         """Unload a model; the server finishes requests under way first."""
         await self._call(_unload(name))
-
-    async def infer_raw(self, name: str, body: bytes, headers: Mapping[str, str], version: str = "") -> RawAnswer:
-        """Send an inference request unchanged, and return the server's answer or refusal."""
-        return await self._call(_infer(name, body, {**headers, **self._token}, version))
 
     async def traffic(self, name: str) -> TrafficReport | None:
         """Return the server's report of a model's rollout, or None if the model has no rollout."""

@@ -1,21 +1,42 @@
 """A real inference server at fixed ports for the dashboard's tests."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from django.conf import settings
 
 from dashboard.models import Server, ServerState
-from dashboard.servers.client import ServerClient, ServerConnections
+from dashboard.servers.client import AsyncServerClient, ServerClient, ServerConnections
+from dashboard.servers.messages import IndexRow, LoadAnswer
 from tests.support.ports import HOST, free_ports
 from tests.support.serving_process import ServerProcess
 
+T = TypeVar("T")
 CONNECTIONS = ServerConnections()
 
 
-def server_client(server: Server) -> ServerClient:
-    return ServerClient(server, CONNECTIONS)
+class BlockingClient(ServerClient):
+    """A client for tests without an event loop. It lists, loads and unloads models with the client of `watch`."""
+
+    def index(self) -> list[IndexRow]:
+        return asyncio.run(self._answer(lambda client: client.index()))
+
+    def load(self, name: str) -> LoadAnswer:
+        return asyncio.run(self._answer(lambda client: client.load(name)))
+
+    def unload(self, name: str) -> None:
+        asyncio.run(self._answer(lambda client: client.unload(name)))
+
+    async def _answer(self, call: Callable[[AsyncServerClient], Awaitable[T]]) -> T:
+        async with AsyncServerClient(self.server) as client:
+            return await call(client)
+
+
+def server_client(server: Server) -> BlockingClient:
+    return BlockingClient(server, CONNECTIONS)
 
 
 class FixedServer:

@@ -319,7 +319,7 @@ def test_what_is_compressed_is_never_opened(odd: OddServer) -> None:
 
     asyncio.run(ask())
     with pytest.raises(DashboardError, match="answers compressed"):
-        ServerClient(row, ServerConnections()).index()
+        ServerClient(row, ServerConnections()).infer_raw("m", b"", {})
 
 
 def test_of_a_reason_without_end_its_beginning_is_kept(odd: OddServer) -> None:

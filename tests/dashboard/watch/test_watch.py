@@ -35,7 +35,7 @@ from dashboard.servers.client import AsyncServerClient
 from dashboard.shared.choices import DesiredState, EventKind, ServerStatus
 from dashboard.watch import watcher
 from dashboard.watch.reconciler import Reconciler
-from tests.dashboard.processes import FixedServer, fixed_server
+from tests.dashboard.processes import FixedServer, fixed_server, server_client
 from tests.support import model_factory
 from tests.support.serving_process import PATIENCE_S
 
@@ -264,11 +264,10 @@ def test_what_models_do_becomes_history_also_on_a_server_that_came_later(
             await until(lambda: ServerEvent.objects.filter(server=first).exists(), watching)
             server = await sync_to_async(inference.row)()
             await first.adelete()
-            async with AsyncServerClient(server) as client:
-                await until(lambda: MetricSample.objects.exists() and ready("busy")(), watching)
-                for _ in range(20):
-                    await client.infer_raw("busy", body, {})
-                await until(lambda: known() == 20, watching)
+            await until(lambda: MetricSample.objects.exists() and ready("busy")(), watching)
+            for _ in range(20):
+                await asyncio.to_thread(server_client(server).infer_raw, "busy", body, {})
+            await until(lambda: known() == 20, watching)
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
