@@ -167,8 +167,7 @@ class _BatchExecutor(_Executor):
     def _failed_after_some(
         self, requests: list[ReceivedRequest], error: BaseException, writer: TensorWriter
     ) -> list[ResponseBody]:
-        """Return the error for each request, except the response for requests that the model answered before `execute`
-        failed."""
+        """Return the error for each request, or the response if the model answered before `execute` failed."""
         failure: ResponseBody = {"error": self._error(error)}
         sent = [None if request.sender is None else request.sender.response for request in requests]
         return [
@@ -272,8 +271,7 @@ class _Readiness:
 
 
 def _responses(requests: list[ReceivedRequest], result: object) -> list[pb_utils.InferenceResponse | None]:
-    """Return the response of each request. The response is None for a rescheduled request, and for a request that its sender
-    answers."""
+    """Return the response of each request: None if it is rescheduled, or if its sender answers."""
     if result is None and all(request.sender is not None for request in requests):
         return [None] * len(requests)
     if not isinstance(result, list):

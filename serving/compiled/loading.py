@@ -74,8 +74,7 @@ def use() -> None:
 
 
 def _hold(folder: Path) -> bool:
-    """Lock a build against removal while this process lives, because some modules are imported late. Return False if there is
-    no build."""
+    """Lock a build against removal while this process lives, for late imports. Return False if there is no build."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:

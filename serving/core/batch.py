@@ -52,8 +52,7 @@ class Batch:
     )
 
     def __init__(self, requests: list[InFlightRequest], size: int, padding: int = 0, send: Send = send_nowhere) -> None:
-        """size: the sum of the requests' batch sizes. padding: the number of requests that only fill empty slots of the
-        sequence batcher."""
+        """size: the sum of the requests' batch sizes. padding: the number of requests for empty slots of sequence batching."""
         self.requests = requests
         self.size = size
         self.padding = padding

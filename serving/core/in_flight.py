@@ -325,8 +325,7 @@ class InFlightRequest:
         self.respond(cancelled())
 
     def end_early(self) -> None:
-        """End the request because its sender needs no further response. The model stops. The request does not count as
-        failed."""
+        """End the request: its sender needs no further response. The model stops. The request does not count as failed."""
         if not self.finished and not self.cancelled:
             self._stop_model()
             self.respond(None)

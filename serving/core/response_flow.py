@@ -59,8 +59,7 @@ class ResponseFlow:
             return free
 
     def sent(self, size: int, pace: Pace) -> None:
-        """Count a response of `size` bytes by a sender that waits in its own process. `pace` is notified when the client has
-        taken them."""
+        """Count a response of `size` bytes by a sender in its own process. `pace` is notified when the client has it."""
         with self._changed:
             self._count(pace, size)
 

@@ -234,8 +234,7 @@ class Instance:
             raise ServingError(failed.code, f"failed to run warmup: {failed.message}")
 
     def _take_finished(self) -> None:
-        """Take the batches that the thread has finished. For later batches, the thread schedules another call of this
-        method."""
+        """Take the batches that the thread has finished. For later batches, the thread schedules another call."""
         self._announced = False
         finished = self._finished
         while finished:

@@ -170,8 +170,7 @@ def _write_output(response: InferenceResponse, name: str, tensor: Tensor, target
 
 
 def _write(name: str, tensor: Tensor, memory: "RegionMemory") -> int:
-    """Copy a tensor into shared memory, unless it is there already. Return its bytes. Raises INVALID_ARG if the tensor does not
-    fit."""
+    """Copy a tensor into shared memory, unless it is there. Return its bytes. Raises INVALID_ARG if it does not fit."""
     row = datatype_of(tensor)
     data = np.frombuffer(serialize_bytes(tensor), np.uint8) if row.itemsize == 0 else None
     size = tensor.nbytes if data is None else data.nbytes

@@ -60,8 +60,7 @@ MEANT = {suffix: one for one in _SERVED.values() for suffix in one.declared.suff
 
 
 def find_model(folder: Path) -> Path:
-    """Return the model's file in a version folder. Raises NOT_FOUND if there is no model, and INVALID_ARG if there are
-    several."""
+    """Return the model's file in a version folder. Raises NOT_FOUND if there is none, and INVALID_ARG if there are several."""
     for name in BACKEND_OF_FILENAME:
         if (folder / name).exists():
             if (folder / name / "saved_model.pb").is_file():

@@ -172,8 +172,7 @@ def inspect(path: Path, name: str = "", config_file: Path | None = None) -> Repo
 
 
 def _say_pointers(report: Report, folder: Path) -> bool:
-    """Report files that are Git LFS pointers, which the model's reader would not recognise. Return whether there are such
-    files."""
+    """Report files that are Git LFS pointers, which the model's reader would misread. Return whether there are such files."""
     found = formats.pointers(folder)
     for path in found[:_MAX_POINTERS]:
         report.error(

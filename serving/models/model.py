@@ -111,8 +111,7 @@ class Model:
         self.scheduler.configure(config)
 
     async def drain(self) -> None:
-        """Accept only requests of open sequences. Free everything once these sequences have ended and all requests are
-        answered."""
+        """Accept only requests of open sequences. Free everything once these have ended and all requests are answered."""
         self._draining = True
         if self._server_cache is not None:
             self._server_cache.models_changed()

@@ -37,8 +37,7 @@ class ModelInstances:
     """Has no instances before `load` and after `free`. Runs on the event loop's thread."""
 
     def __init__(self, spec: ModelSpec, runtime: Runtime, scheduler: InstanceScheduler, on_sent: Send) -> None:
-        """scheduler: gives batches to the instances, and takes back finished batches. on_sent: takes answers outside of
-        batches."""
+        """scheduler: gives batches to instances, and takes finished ones back. on_sent: takes answers outside of batches."""
         self.warnings: list[str] = []
         self._spec = spec
         self._runtime = runtime
@@ -181,8 +180,7 @@ class ModelInstances:
         return batches
 
     async def _let_go(self, instance: Instance) -> None:
-        """Take an instance out of service. The instance's open sequences finish on it. New sequences begin on other
-        instances."""
+        """Take an instance out of service. Its open sequences finish on it. New sequences begin on other instances."""
         self._running.remove(instance)
         vacated = self._scheduler.vacate(instance)
         if vacated is None:

@@ -128,8 +128,7 @@ class ModelLifecycle:
         return found if found is not None else self._resolve_unusual(version)
 
     def _resolve_unusual(self, version: str) -> Model | SleepingModel:
-        """Return the model of a number with leading zeros. For any other version, raise the error that says why it has no
-        model."""
+        """Return the model of a number with leading zeros. For other versions, raise the error that says why there is none."""
         if self.default is None and not self.requested and not self.versions:
             raise not_found(f"Request for unknown model: '{self.name}' is not found{self._because()}")
         if version in ("", "-1"):
@@ -229,8 +228,7 @@ class ModelLifecycle:
             progress.report.steps.clear()
 
     async def _each(self, things: list[T], work: Callable[[T], Coroutine[None, None, R]]) -> list[R]:
-        """Work on all versions at the same time, and return the results. Raises _Failed with the error of each failed
-        version."""
+        """Work on all versions at the same time, and return the results. Raises _Failed with the failed versions' errors."""
         results = await asyncio.gather(*(work(thing) for thing in things), return_exceptions=True)
         sources = [thing.source if isinstance(thing, Change) else thing for thing in things]
         failures = {

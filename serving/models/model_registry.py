@@ -66,8 +66,7 @@ class ModelRegistry:
 
     # -- names -----------------------------------------------------------------------------------------------------
     def find(self, name: str) -> ModelLifecycle:
-        """Return the model that a bare name means. Raises NOT_FOUND if no model has the name, and INVALID_ARG if several have
-        it."""
+        """Return the model that a bare name means. Raises NOT_FOUND if no model has it, and INVALID_ARG if several have it."""
         lifecycle = self.by_name.get(name)
         if lifecycle is None:
             if name not in self._namesakes:

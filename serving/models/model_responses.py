@@ -225,8 +225,7 @@ class ModelResponses:
             safely("observing an execution", observer.executed, request, batch)
 
     def _computed(self, batch: Batch, request: InFlightRequest, answer: Answer) -> bool:
-        """Handle a request that cannot be answered with a response of its batch. Return whether the request counts as
-        computed."""
+        """Handle a request that its batch's response cannot answer. Return whether the request counts as computed."""
         if request in batch.rescheduled:
             return False
         if answer is None and (self._decoupled or request in batch.later):

@@ -117,8 +117,7 @@ class ModelRepositories:
 
     # -- files and network -----------------------------------------------------------------------------------------
     def list_remote(self, *, until_stable: bool) -> list[tuple[str, ServingError]]:
-        """List the models in the cloud. Return the addresses that did not answer. The last list from such an address stays in
-        use."""
+        """List the models in the cloud. Return the addresses that did not answer, whose last list stays in use."""
         failures = []
         for repository in self.remote:
             shown = repository.address.shown

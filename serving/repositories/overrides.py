@@ -23,8 +23,7 @@ class Overrides:
         self._configs: dict[ModelIdentifier, tuple[str, Files]] = {}  # with the fingerprint of the model's folder
 
     def write(self, identifier: ModelIdentifier, config: str, files: Mapping[str, bytes]) -> Path:
-        """Write files to a new temporary folder, delete the earlier one, and return the new one. Call this method on a worker
-        thread."""
+        """Write files to a new temporary folder, delete the earlier one, and return the new one. Call it on a worker thread."""
         if not config:
             raise invalid("files in a load request need the configuration in its 'config' parameter too")
         root = Path(tempfile.mkdtemp(prefix="slipway-override-"))

@@ -14,12 +14,10 @@ class Watched(Protocol):
     """Supervises one child process."""
 
     def check(self, elapsed_s: float) -> None:
-        """Check the child without waiting. Called every INTERVAL_S on the watch's thread. elapsed_s: time since the last
-        call."""
+        """Check the child without waiting, every INTERVAL_S on the watch's thread. elapsed_s: time since the last call."""
 
     def break_off(self, model: str, reason: str) -> None:
-        """End the child if it is loading this model for the first time. Callable on any thread. reason: a clause for the
-        error."""
+        """End the child if this is its first load of the model. Callable on any thread. reason: a clause for the error."""
 
 
 class ChildWatch:

@@ -22,8 +22,7 @@ class NetworkThreads:
         self._room = asyncio.Semaphore(limit)
 
     async def run(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Return the call's result, or raise its exception. If the caller is cancelled, the call continues, and its result is
-        dropped."""
+        """Return the call's result, or raise its exception. If the caller is cancelled, the call continues."""
         answer: asyncio.Future[T] = self._loop.create_future()
 
         def call() -> None:

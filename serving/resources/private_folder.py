@@ -13,8 +13,7 @@ class PrivateFolder:
     """A new folder that only this user can open; `close` removes it. Folders that killed servers left are removed first."""
 
     def __init__(self, parent: Path | None, prefix: str) -> None:
-        """parent: the parent folder, or None for the system's temporary folder. prefix: the beginning of all such folders'
-        names."""
+        """parent: the parent folder, or None for the system's temporary folder. prefix: the start of each folder's name."""
         base = parent or Path(tempfile.gettempdir())
         base.mkdir(parents=True, exist_ok=True)
         for leftover in base.glob(f"{prefix}*/{_LOCK}"):

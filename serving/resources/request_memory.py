@@ -92,8 +92,7 @@ class ConnectionMemory:
         self.held = 0
 
     def take(self, size: int) -> None:
-        """Take room for `size` bytes more. Raises Exhausted if there is no room, or if the connection or client is at its
-        limit."""
+        """Take room for `size` bytes more. Raises Exhausted if there is none, or at the limit of the connection or client."""
         memory = self._memory
         free = memory.limit - memory.total() - size
         if size > 0 and (

@@ -26,8 +26,7 @@ TURN_NS = 1_000_000  # how long executions on the loop's thread may take before 
 
 
 class InstanceScheduler(Scheduler):
-    """Subclasses choose the batch that an idle instance should run. `on_done` receives each executed batch; it must not
-    raise."""
+    """Subclasses choose the batch that an idle instance should run. `on_done` receives executed batches without raising."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, limiter: RateLimiter | None, reject: Reject, on_done: OnBatchDone
@@ -52,8 +51,7 @@ class InstanceScheduler(Scheduler):
 
     @abstractmethod
     def _choose(self, instance: Instance) -> list[InFlightRequest]:
-        """Return the requests that this instance should run next, which stay queued. Return no requests if the instance should
-        wait for more."""
+        """Return the requests that this instance should run next, still queued; none if the instance should wait for more."""
 
     @abstractmethod
     def _take(self, instance: Instance, chosen: list[InFlightRequest]) -> Batch:

@@ -99,8 +99,7 @@ class SequenceControls:
         return tuple(state.get(one.input_name, one.initial).shape[1:] for one in self._states)
 
     def keep_state(self, outputs: dict[str, Tensor], asked: tuple[str, ...], state: dict[str, Tensor]) -> None:
-        """Move the output states from a response into the sequence's state. Output states that the client requested stay in the
-        response too."""
+        """Move output states from a response into the sequence's state. States that the client requested stay in it too."""
         asked = asked or self._own_outputs
         for one in self._states:
             if one.output_name in outputs:
@@ -123,8 +122,7 @@ class SequenceControls:
 
 
 def _state(state: ModelSequenceBatching.State, config: ModelConfig, model_dir: Path) -> _State:
-    """Return a state with its initial value: zeros, or the content of a file in <model>/initial_state. Variable dims are 1 in
-    the initial value."""
+    """Return a state with its initial value: zeros or a file in <model>/initial_state, with 1 for variable dims."""
     row = BY_CONFIG[state.data_type]
     leading = (1,) if config.max_batch_size > 0 else ()
     given = state.initial_state[0] if state.initial_state else None

@@ -262,7 +262,7 @@ def stop(running: int | None) -> int:
 
 
 def _started(pid: int) -> str:
-    """Return when a process started, in the kernel's ticks, or "" after its end. The start distinguishes it from a later
+    """Return when a process started, in the kernel's ticks, or "" after its end. The start distinguishes a process from a later
     process with the same number."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -125,7 +125,7 @@ def _printable(text: object) -> str | None:
 
 
 def _body(values: list[bytes], parts: Sequence[_Part]) -> tuple[str, list[Chunk]]:
-    """Return the content type and the body of one request. A single element is sent unchanged, several as a form."""
+    """Return the content type and the body of one request. A single element is sent unchanged, several elements as a form."""
     if len(values) == 1:
         kind = parts[0][1] if len(parts) == 1 else None
         return kind or _guessed(values[0]), [values[0]]

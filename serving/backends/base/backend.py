@@ -76,8 +76,7 @@ class BackendInstance(ABC):  # noqa: B024
         return []
 
     def available(self) -> bool:
-        """Return whether the instance would answer now. A scheduler prefers instances that are available. Callable on any
-        thread."""
+        """Return whether the instance would answer now: a scheduler prefers such instances. Callable on any thread."""
         return True
 
     def unready_reason(self) -> str:

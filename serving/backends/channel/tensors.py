@@ -65,8 +65,7 @@ if BFLOAT16 is not None:
 
 
 def type_of(array: Array) -> Datatype:
-    """Return the datatype of an array: BYTES for strings of any numpy kind. Raises TypeError for a dtype without a datatype
-    in the protocol."""
+    """Return the datatype of an array: BYTES for strings of any kind. Raises TypeError for a dtype without a datatype."""
     row = BY_DTYPE.get(array.dtype)
     if row is not None:
         return row
@@ -131,8 +130,7 @@ class TensorWriter:
         return name, kind, array.shape, offset, length
 
     def add_strings(self, name: str, values: Sequence[bytes]) -> TensorRow:
-        """Reserve the next place for a BYTES tensor of shape [number of values, 1]. Large values are not copied before
-        `write`."""
+        """Reserve the next place for a BYTES tensor of shape [number of values, 1]. `write` copies large values later."""
         start = align_up(self.size) if self.size else 0
         offset = start
         for value in values:

@@ -244,8 +244,7 @@ def decode_error(parts: Sequence[object]) -> ServingError:
 
 
 def decode_failed(answer: Mapping[str, object]) -> ServingError:
-    """Return the client's error for a Failed message. The child sends a Failed message when it fails to load the model or to
-    execute a batch."""
+    """Return the client's error for a Failed message, which says that a load or a batch failed."""
     status_and_reason = [answer[key] for key in ("status", "reason") if key in answer]
     return decode_error((answer.get("code"), answer.get("message"), *status_and_reason))
 

@@ -125,8 +125,7 @@ class ChildInstance(AsyncInstance):
         self._tell(child, batch, done, encoded, segment)
 
     async def _send_large(self, child: ModelChild, batch: Batch, done: Done, encoded: Encoded | None) -> None:
-        """Let another thread write a batch's inputs. Then send the batch, or give it to the next child if this one has
-        ended."""
+        """Let another thread write a batch's inputs. Then send the batch, to the next child if this one has ended."""
         in_thread = self._runtime.in_thread
         segment: Segment | None = None
         try:

@@ -85,8 +85,7 @@ class OpenRequest:
         self._pace: ResponsePace | None = None
 
     def overdue(self, bound_s: float) -> bool:
-        """Return whether the next response takes longer than `bound_s`. Time in which the client reads nothing does not
-        count."""
+        """Return whether the next response takes longer than `bound_s`, without time in which the client reads nothing."""
         if self.request.finished or (self._pace is not None and self._pace.full):
             self.moved_s = time.monotonic()
         return time.monotonic() - self.moved_s > bound_s

@@ -83,8 +83,7 @@ class ChildProcess:
         return not self._end.poll(0)
 
     def listen(self, elapsed_s: float) -> float:
-        """Return the seconds since the last sign of life. elapsed_s: the time since the last call. Call `listen` on one thread
-        only."""
+        """Return the seconds since the last sign of life. elapsed_s: time since the last call. Call it on one thread only."""
         if not self._ending.acquire(blocking=False):
             return 0.0
         try:

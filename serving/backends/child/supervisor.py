@@ -161,8 +161,7 @@ class ChildSupervisor:
         return 0.0 if since is None else time.monotonic() - since
 
     def readiness(self) -> "Future[bool] | None":
-        """Ask the model whether it is ready. Return None if the model has no `is_ready`, and False while its process
-        restarts."""
+        """Ask the model whether it is ready. Return None without `is_ready`, and False while its process restarts."""
         child = self._child
         if not self._has_is_ready:
             return None

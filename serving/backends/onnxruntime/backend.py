@@ -275,8 +275,7 @@ def _may_fit_inferred(config: ModelConfig, signature: Signature) -> bool:
 
 
 def _depends_on_inference(config: ModelConfig, signature: Signature) -> bool:
-    """Return whether the configuration depends on shapes that the file lacks. Inferring shapes needs a session, which reads all
-    weights."""
+    """Return whether the configuration depends on shapes that the file lacks, which need a session to infer."""
     unknown = {tensor.name for tensor in (*signature.inputs, *signature.outputs) if tensor.shape is None}
     entries = [entry for entry in (*config.input, *config.output) if entry.name in unknown]
     if not unknown or (entries and config.input and config.output):

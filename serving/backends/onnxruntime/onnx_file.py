@@ -62,8 +62,7 @@ class ExternalData:
 
 @dataclass(slots=True)
 class OnnxModel:
-    """The description in the file. unsupported: inputs and outputs that are no tensors with a KServe datatype, each with the
-    reason."""
+    """The description in the file. unsupported: inputs and outputs without a KServe datatype, each with the reason."""
 
     ir_version: int = 0
     producer: str = ""

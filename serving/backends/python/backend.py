@@ -33,8 +33,7 @@ class PythonBackend(Backend):
 
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
-        """Run the model's `auto_complete_config` in a separate process. Without instance groups, add one instance on the
-        CPU."""
+        """Run the model's `auto_complete_config` in a process. Without instance groups, add one instance on the CPU."""
         path = version_dir / config.default_model_filename
         if _completes_itself(path):
             completed = _run_complete_config(config, path)

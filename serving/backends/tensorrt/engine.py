@@ -142,8 +142,7 @@ def _max_batch(engine: CudaEngine, inputs: Sequence[str], profile: int) -> int:
 
 
 def choose_profile(engine: CudaEngine, shapes: Mapping[str, Shape], profiles: Sequence[int]) -> int:
-    """Return the profile with the nearest optimum that allows these input shapes. Raises INVALID_ARG if no profile allows
-    them."""
+    """Return the profile with the nearest optimum for these input shapes. Raises INVALID_ARG if no profile allows them."""
     allowed = [profile for profile in profiles if all(_fits(engine, n, s, profile) for n, s in shapes.items())]
     if not allowed:
         raise invalid(_outside(engine, shapes, profiles))

@@ -41,8 +41,7 @@ class PreferredMemory:
 
 
 def torch_device(preferred: PreferredMemory | None) -> str:
-    """Return torch's name for the GPU to copy outputs to; "" for the host. Raises TritonModelException if that GPU is
-    missing."""
+    """Return torch's name for the GPU to copy outputs to; "" for the host. Raises TritonModelException without that GPU."""
     if preferred is None or preferred.preferred_memory_type is MemoryType.TRITONSERVER_MEMORY_CPU:
         return ""
     try:

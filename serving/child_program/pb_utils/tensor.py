@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 
 def checked_tensors(name: str, tensors: Iterable["Tensor"]) -> "list[Tensor]":
-    """Return the tensors as a list. Raises TritonModelException if one is no Tensor. name: the argument's name, for
-    messages."""
+    """Return the tensors as a list. Raises TritonModelException if one is no Tensor. name: the argument's name."""
     found = list(tensors)
     for tensor in found:
         if not isinstance(tensor, Tensor):

@@ -58,7 +58,7 @@ def asked_in_query(query: "Query") -> Registering:
 
 
 def asked_in_json(body: bytes) -> Registering:
-    """Read a registration in JSON. As in TorchServe, it is by default not synchronous and without workers."""
+    """Read a registration in JSON. As in TorchServe, JSON is by default not synchronous and without workers."""
     fields = json_object(body)
     return Registering(
         url=text_of(fields, "url"),

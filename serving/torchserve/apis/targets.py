@@ -1,4 +1,4 @@
-"""Finds the version that a prediction means, and how it takes requests. Remembers both until its configuration changes."""
+"""Finds the version that a prediction means, and how it takes requests, and remembers both while its configuration stays."""
 
 from collections.abc import Sequence
 
@@ -103,7 +103,7 @@ class Targets:
         return error if version and self._server.knows_model(model) else model_not_found(model)
 
     def _unregistered(self, registrations: Registrations, model: str, version: str) -> ServingError:
-        """Return why a registered model does not answer. Without another reason, its workers have just ended."""
+        """Return why a registered model does not answer. If there is no other reason, the model's workers have just ended."""
         try:
             registrations.serving(model, version or None)
         except ServingError as error:
@@ -116,7 +116,7 @@ class Targets:
         return sorted({row.name for row in self._server.known_models(ready=True)})
 
     def healthy(self) -> bool:
-        """Return whether every model has its workers, as in TorchServe's /ping. Workers that are being retried still count."""
+        """Return whether every model has its workers, as in TorchServe's /ping. Workers being retried count as present."""
         if self._registrations is not None:
             return self._registrations.healthy()
         return not any(down_s > RETRIED_S for name in self.models() for down_s in self._server.downtimes_s(name))

@@ -99,7 +99,7 @@ class ArchiveReport:
         self._missing(sorted(wanted - own - {"ts"})[:_MAX_IMPORTS], "the archive's code")
 
     def _parse(self, file: str) -> ast.Module | None:
-        """Return the syntax tree of a source. If it cannot be parsed, add an error for the handler, or else a warning."""
+        """Return the syntax tree of a source. If it has a syntax error, add an error for the handler, or else a warning."""
         try:
             return syntax_tree(model_archive.read_file(self._path, file))
         except SyntaxError as error:
@@ -110,7 +110,7 @@ class ArchiveReport:
         return None
 
     def _missing(self, modules: "tuple[str, ...] | list[str]", who: str) -> None:
-        """Warn of modules that this server's Python lacks. They are no error, because the model may have its own
+        """Warn of modules that this server's Python lacks. Missing modules are no error, because the model may have its own
         environment."""
         missing = [one for one in modules if one not in sys.stdlib_module_names and not _is_installed(one)]
         if missing:

@@ -1,7 +1,7 @@
 """Completes a configuration from an archive.
 
-Fields that are set in the configuration stay. The archive fills in the others. Source of the archive's settings: pytorch/serve,
-docs/configuration.md and docs/management_api.md.
+Fields that are set in the configuration stay. The archive fills in the other fields. Source of the archive's settings:
+pytorch/serve, docs/configuration.md and docs/management_api.md.
 """
 
 from pathlib import Path

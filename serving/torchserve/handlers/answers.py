@@ -95,7 +95,7 @@ class AnswerEncoder:
 
 
 def _tensor(answer: object, name: str, kind: str, outputs: int) -> Array:
-    """Return an answer's tensor for an output. Raises InvalidAnswer if it has no fitting tensor."""
+    """Return an answer's tensor for an output. Raises InvalidAnswer if the answer has no fitting tensor."""
     value: Any = answer
     if isinstance(answer, dict):
         if name not in answer:
@@ -164,8 +164,8 @@ def _json(answer: Any) -> bytes:
 
 
 def _is_as_python(text: bytes) -> bool:
-    """Return whether Python's JSON would have written the same text. It differs for characters beyond ASCII, DEL, NaN, and very
-    small and very large numbers. Return False too for text that only seems to have one of these."""
+    """Return whether Python's JSON would have written the same text. Python's JSON differs from orjson's for characters beyond
+    ASCII, DEL, NaN, and very small and very large numbers. Return False too for text that only seems to have one of these."""
     other = b"0.0000" in text or b"null" in text or b"\x7f" in text or _EXPONENT.search(text)
     return not other and text.isascii()
 

@@ -52,7 +52,7 @@ def code_of(status: int) -> str:
 
 
 def check_answers(answers: object, count: int) -> list[object]:
-    """Return a handler's result for `count` requests. Raises InvalidAnswer unless it is a list with an answer for each."""
+    """Return a handler's result for `count` requests. Raises InvalidAnswer unless it is a list of one answer per request."""
     if not isinstance(answers, list):
         raise InvalidAnswer(
             f"it returned {type(answers).__name__} where a list with an answer for each request was expected",

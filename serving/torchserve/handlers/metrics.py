@@ -1,7 +1,7 @@
 """Sends the metrics of a handler to the server, once a second, so that a batch causes no separate message.
 
-The metrics in metrics.yaml are sent. With auto-detection, all others are sent too. The labels are the metric's dimensions, and
-Hostname.
+The metrics in metrics.yaml are sent. With auto-detection, all other metrics are sent too. The labels are the metric's
+dimensions, and Hostname.
 Source: pytorch/serve, docs/metrics.md.
 """
 

@@ -18,7 +18,7 @@ _declared: list[object] = []  # keeps the library of operators for the life of t
 
 
 def find_torchvision_operators() -> None:
-    """Watch for the import of torchvision from now on. This costs nothing if it is never imported."""
+    """Watch for the import of torchvision from now on. The watch costs nothing if torchvision is never imported."""
     sys.meta_path.insert(0, _Finder())
 
 

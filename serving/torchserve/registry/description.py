@@ -53,7 +53,7 @@ class Descriptions:
 
     # -- one model -------------------------------------------------------------------------------------------------
     def describe(self, name: str, version: str | None) -> list[Description]:
-        """Return the description of a version (None: the default one), or of "all". Raises TorchServeError if it is unknown."""
+        """Return the description of a version (None: the default one), or of "all". Raises TorchServeError if there is none."""
         if self._registrations is not None:
             if version == "all":
                 if name not in self._registrations.models:

@@ -40,7 +40,7 @@ class KnownWorkflows(ABC):
 
     @abstractmethod
     def find(self, name: str) -> KnownWorkflow:
-        """Return the workflow of that name. Raises TorchServeError if there is none."""
+        """Return the workflow of that name. Raises TorchServeError if there is no such workflow."""
 
     @abstractmethod
     def registered(self) -> dict[str, str]:

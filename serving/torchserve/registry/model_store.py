@@ -90,7 +90,7 @@ class ModelStore:
                 _remove_unless_locked(leftover)
 
     def find(self, url: str, check: Check) -> StoredArchive:
-        """Return the archive for a url, fetched if necessary, and hold it. Raises TorchServeError if there is none.
+        """Return the archive for a url, fetched if necessary, and hold it. Raises TorchServeError if there is no such archive.
 
         check: raises RepositoryError for a file that is no archive.
         """
@@ -297,7 +297,7 @@ class ModelStore:
             raise OSError("it ended before all of it had come")
 
     def _local(self, url: str) -> Path:
-        """Return the file of an address, links followed. Raises OSError if it is missing, TorchServeError if it is
+        """Return the file of an address, links followed. Raises OSError if the file is missing, and TorchServeError if it is
         forbidden."""
         path = local_path(url).resolve()
         if not self._allows_file(path):

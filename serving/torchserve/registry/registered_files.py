@@ -2,7 +2,7 @@
 
 <model>/config.pbtxt           the versions with workers, and the default version
 <model>/<number>/model.mar     the archive
-<model>/<number>/slipway.pbtxt the settings of this version: batches, workers, time-outs
+<model>/<number>/slipway.pbtxt the settings of this version: batches, workers, timeouts
 
 This repository belongs to this server alone, and is created again at every start from the store and the snapshot.
 """

@@ -69,8 +69,8 @@ class Outcome(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Registration:
-    """One version of a model. number: its number in the repository. workers: how many workers it should have. serving: how many
-    it has."""
+    """One version of a model. number: the version's number in the repository. workers: how many workers it should have.
+    serving: how many it has."""
 
     name: str
     version: str
@@ -140,7 +140,7 @@ class Registrations:
 
     # -- state ---------------------------------------------------------------------------------------------------------
     def find(self, name: str, version: str | None = None) -> Registration:
-        """Return a version of a model (None: the default version). Raises TorchServeError if it is not registered."""
+        """Return a version of a model (None: the default version). Raises TorchServeError if the version is not registered."""
         model = self.models.get(name)
         if model is None:
             raise model_not_found(name)
@@ -150,7 +150,7 @@ class Registrations:
         return found
 
     def serving(self, name: str, version: str | None = None) -> Registration:
-        """Return the version for a prediction. Raises WorkersStarting while its workers start, and no_worker if it has none."""
+        """Return the version for a prediction. Raises WorkersStarting while workers start, and no_worker if there are none."""
         found = self.find(name, version)
         if not found.serving:
             refusal = no_worker(name, version)
@@ -230,7 +230,7 @@ class Registrations:
         return workers_said(configured.get("minWorkers"), workers), workers_said(configured.get("maxWorkers"), workers)
 
     async def _start_workers(self, found: Registration) -> None:
-        """Start the first workers of a version. If they fail, retry until they run or the version changes."""
+        """Start the first workers of a version. If the workers fail, retry until they run or the version changes."""
         if found.workers:
             try:
                 async with self._locked(found) as model:
@@ -279,8 +279,8 @@ class Registrations:
         return await asyncio.shield(self._task(self._register_with_workers(asked, initial)))
 
     async def register_node(self, asked: Registering, workers: int, archive: Path | None) -> None:
-        """Register a node of a workflow, and start its workers. Raises TorchServeError if that fails. archive: the archive of a
-        function, which has no url."""
+        """Register a node of a workflow, and start its workers. Raises TorchServeError if the workers fail. archive: the
+        archive of a function, which has no url."""
         found = await self._register(asked, archive=archive)
         found.workflow = True
         found.min_workers, found.max_workers = workers_in_archive(found.archive_settings) or (workers, workers)
@@ -308,7 +308,7 @@ class Registrations:
         return Outcome(200, text)
 
     async def _start_or_remove(self, found: Registration) -> None:
-        """Start a version's first workers. If they fail, unregister the version and raise TorchServeError."""
+        """Start a version's first workers. If the workers fail, unregister the version and raise TorchServeError."""
         try:
             async with self._locked(found) as model:
                 await self._apply(model, found)
@@ -386,8 +386,8 @@ class Registrations:
     async def scale(
         self, name: str, version: str | None, min_workers: int, max_workers: int, synchronous: bool
     ) -> Outcome:
-        """Bring the number of a version's workers into these bounds. If workers fail, the old ones stay, and TorchServeError is
-        raised."""
+        """Bring the number of a version's workers into these bounds. If new workers fail, the old workers stay, and
+        TorchServeError is raised."""
         if min_workers < 0:
             raise bad_request("min_worker cannot be less than 0.")
         if max_workers < min_workers:
@@ -514,7 +514,7 @@ class Registrations:
 
     # -- workers ---------------------------------------------------------------------------------------------------
     async def _apply(self, model: RegisteredModel, found: Registration) -> None:
-        """Bring a version to its wanted number of workers. If that fails, raise the error. The old workers keep serving."""
+        """Bring a version to its wanted number of workers. If this fails, raise the error; the old workers keep serving."""
         if not found.serving and found.starting is None:
             found.starting = asyncio.Event()
         model.changing = found

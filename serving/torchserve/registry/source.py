@@ -53,7 +53,7 @@ class TorchServeSource(ModelSource):
             await self.registrations.register_wanted()
 
     async def listening(self) -> None:
-        """Write the snapshot of the start. From now on each change writes one too."""
+        """Write the snapshot of the start. From now on each change writes a snapshot too."""
         if self.snapshots is not None:
             await self.snapshots.save("startup")
         self._started = True

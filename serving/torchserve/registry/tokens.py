@@ -81,7 +81,7 @@ class Tokens:
             log.debug("the key file is another's by now")
 
     def _write(self) -> None:
-        """Replace the file atomically, so that no reader sees half of it. Only its owner may read it."""
+        """Replace the file atomically, so that no reader sees half of it. Only the file's owner may read it."""
         content: dict[str, dict[str, str]] = {}
         for token in (TokenType.MANAGEMENT, TokenType.INFERENCE, TokenType.API):
             content[token.value] = {"key": self._keys[token]}

@@ -42,6 +42,6 @@ def label(server: InferenceServer, name: str, number: int) -> str:
 
 
 def names_of(config: ModelConfig, number: int) -> tuple[str, ...]:
-    """Return the names of the version with this configuration. Clients see the first one."""
+    """Return the names of the version with this configuration. Clients see the first name."""
     own = config.parameters[PARAMETER].string_value if PARAMETER in config.parameters else ""
     return (own,) if own else (f"{number}.0", str(number))

@@ -1,6 +1,6 @@
 """Registers and unregisters TorchServe's workflows, each as an ensemble whose steps are models and functions.
 
-A workflow `wf` is an ensemble of that name. Its node `one` is the model `wf__one`.
+A workflow `wf` is an ensemble of that name. The node `one` of `wf` is the model `wf__one`.
 Source: docs/workflows.md, docs/workflow_management_api.md of TorchServe 0.12, and its answers.
 
 Runs on the event loop's thread. Files and networks are used on other threads.
@@ -52,8 +52,8 @@ class Workflows(KnownWorkflows):
     def __init__(
         self, server: InferenceServer, options: TorchServeOptions, registrations: Registrations, repository: Path
     ) -> None:
-        """repository: the server's folder for registered models. Archives are unpacked next to it. Raises the same errors as
-        Registrations."""
+        """repository: the server's folder for registered models. Archives are unpacked next to this folder. Raises the same
+        errors as Registrations."""
         store = options.workflow_store or options.model_store
         assert store is not None
         super().__init__(server)

@@ -58,7 +58,7 @@ DEFAULTS = Families(
 
 
 def read_families(path: Path | None) -> Families:
-    """Return the families in a metrics.yaml, or TorchServe's own without one. Raises INVALID_ARG if it cannot be read."""
+    """Return the families in a metrics.yaml, or TorchServe's own without one. Raises INVALID_ARG if the file cannot be read."""
     if path is None:
         return DEFAULTS
     try:

@@ -117,7 +117,7 @@ class MetricsLog:
             yield from self._custom(known.get(name) or Family(name, "", "count", ()), text, active)
 
     def _custom(self, family: Family, text: str, active: Counter[str]) -> Iterator[str]:
-        """Yield the lines of one family of handlers. For a histogram, these are the growth of its sum and of its count."""
+        """Yield the lines of one family of handlers. For a histogram, the lines have the growth of its sum and of its count."""
         for line in text.splitlines():
             match = None if line.startswith("#") else _SERIES.fullmatch(line)
             if match is None or match[1].endswith("_bucket"):

@@ -20,8 +20,8 @@ def import_class(class_name: str, module_prefix: str | None = None) -> type[Any]
 def send_intermediate_predict_response(
     ret: Sequence[Any], req_id_map: Mapping[int, str], message: str, code: int, context: Context | None = None
 ) -> None:
-    """Send one part of the answer to each request in `req_id_map`. It is `context.request_ids` of the whole batch, or the ids
-    of some of its requests, such as a micro-batch. The result of `handle` is the last part.
+    """Send one part of the answer to each request in `req_id_map`. `req_id_map` is `context.request_ids` of the whole batch, or
+    the ids of some of its requests, such as a micro-batch. The result of `handle` is the last part.
 
     Source: pytorch/serve, docs/inference_api.md ("Streaming response").
     """

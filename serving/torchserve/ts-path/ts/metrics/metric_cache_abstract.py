@@ -40,7 +40,7 @@ class MetricCacheAbstract(ABC):
         dimensions: Sequence[Dimension] = (),
         metric_type: MetricTypes = MetricTypes.COUNTER,
     ) -> None:
-        """Take a value of a metric. Create the metric if there is none of that name and kind."""
+        """Take a value of a metric. Create the metric if there is no metric of that name and kind."""
         given = self._with_defaults(dimensions)
         metric = self._found_or_made(name, unit, [one.name for one in given], metric_type)
         metric.add_or_update(value, [one.value for one in given])
@@ -94,7 +94,7 @@ class MetricCacheAbstract(ABC):
 
     # -- by metric -----------------------------------------------------------------------------------------------------
     def get_metric(self, metric_name: str, metric_type: MetricTypes = MetricTypes.COUNTER) -> CachingMetric:
-        """Return an existing metric. Raises MetricsCacheKeyError if there is none."""
+        """Return an existing metric. Raises MetricsCacheKeyError if there is no such metric."""
         _check(metric_name, str, "metric_name", "a str")
         _check(metric_type, MetricTypes, "metric_type", "a MetricTypes enum")
         try:

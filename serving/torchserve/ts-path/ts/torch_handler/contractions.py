@@ -1,5 +1,5 @@
-"""CONTRACTION_MAP has the full forms of English contractions, for handlers of texts. It has exactly TorchServe's contractions,
-because other words would change the answers of a classifier."""
+"""CONTRACTION_MAP has the full forms of English contractions, for handlers of texts. The map has exactly TorchServe's
+contractions, because other words would change the answers of a classifier."""
 
 # The ending of a contraction, its full form, and the words that take it.
 _ENDINGS = {
