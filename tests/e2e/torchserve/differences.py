@@ -15,19 +15,19 @@ class Difference:
 KSERVE = "KServe's clients need this route; TorchServe has it only through an envelope or not at all"
 
 DIFFERENCES: dict[str, Difference] = {
-    "JSON in capitals": Difference("media types are case-insensitive", "dict"),
-    "JSON behind a byte order mark": Difference("JSON in UTF-8 may begin with one", "dict"),
-    "a whole number beyond 64 bits": Difference(
+    "a JSON media type in capitals": Difference("media types are case-insensitive", "dict"),
+    "JSON after a byte order mark": Difference("JSON in UTF-8 may begin with one", "dict"),
+    "an integer beyond 64 bits": Difference(
         "checking each number would slow down every body", "1.2345678901234568e+29"
     ),
-    "a body of parts as a part": Difference("RFC 7578 has no nested parts; the body stays one part", "--c"),
-    "a whole address for a path": Difference("HTTP/1.1 requires servers to accept one", "Healthy"),
-    "a method that nobody knows": Difference("no API has this method", "not valid", 400),
-    "an expectation that nobody knows": Difference("HTTP allows a server to ignore it", "Healthy"),
+    "a multipart body inside a part": Difference("RFC 7578 has no nested parts; the body stays one part", "--c"),
+    "an absolute URL as the path": Difference("HTTP/1.1 requires servers to accept one", "Healthy"),
+    "an unknown method": Difference("no API has this method", "not valid", 400),
+    "an unknown Expect header": Difference("HTTP allows a server to ignore it", "Healthy"),
     "more than a hundred headers": Difference(
         "no client sends so many, and the server keeps each header for the handler", "100", 431
     ),
-    "a multipart body cut off": Difference("a truncated body is the client's mistake", "multipart", 400),
+    "a truncated multipart body": Difference("a truncated body is the client's mistake", "multipart", 400),
     "a body that is too large": Difference("TorchServe gives no reason", "200000", 413),
     "another site's preflight": Difference("TorchServe names a path that does not exist", "post /predictions/acts"),
     "KServe's list": Difference(KSERVE, "models"),
@@ -40,22 +40,24 @@ DIFFERENCES: dict[str, Difference] = {
     "V2 readiness": Difference(KSERVE, "true"),
     "gRPC: the list": Difference("without a limit TorchServe lists nothing", "acts.mar"),
     "gRPC: registering twice": Difference("TorchServe gives no reason", "already registered"),
-    "registering what is no archive": Difference(
+    "registering a file that is no archive": Difference(
         "TorchServe does not report that it is no archive", "no model archive", 400
     ),
     "registering with broken JSON": Difference("a client's mistake is not an error of the server", "not JSON", 400),
-    "the methods of a list": Difference(
+    "OPTIONS on the list of models": Difference(
         "this is a preflight of another site, which is answered on every path", "", 204
     ),
-    "described with a delay of none": Difference(
+    "describing an archive with a delay of 0": Difference(
         "the archive sets a delay of 0; TorchServe uses 100", '"maxBatchDelay": 0'
     ),
-    "scaling bad YAML": Difference("invalid settings are ignored; TorchServe loses the worker", "scaled to 1"),
+    "scaling a model with invalid YAML": Difference(
+        "invalid settings are ignored; TorchServe loses the worker", "scaled to 1"
+    ),
     "a prediction of a plain coroutine": Difference(
         "a coroutine function needs no setting; TorchServe requires asyncCommunication", "later"
     ),
-    "registering with no time to start": Difference(
+    "registering with a startup timeout of 0": Difference(
         "0 means the default; with TorchServe the worker can never start", "registered"
     ),
-    "scaling to fewer than none": Difference("TorchServe fails internally and loses the worker", "min_worker", 400),
+    "scaling to a negative number": Difference("TorchServe fails internally and loses the worker", "min_worker", 400),
 }
