@@ -85,8 +85,8 @@ def job_request_cancel(*, job_id: int) -> None:
 def jobs_requeue_lost(*, older_than: timedelta = timedelta(seconds=30)) -> int:
     """Queue jobs again that a dead worker or the broker lost, and return their number. After MAX_ATTEMPTS a job fails.
 
-    A running job is lost if its last heartbeat is older than `older_than`. A queued job that no worker took in that time (20
-    times that time while workers are busy) is announced again, which is harmless if it was not lost.
+    A running job is lost if its last heartbeat is older than `older_than`. A queued job is announced again if no worker took it
+    in that time, or in 20 times that time while workers are busy. This is harmless if the job was not lost.
     """
     now = timezone.now()
     cut = now - older_than

@@ -1,5 +1,5 @@
-"""The automatic work of `watch` for rollouts: it stores the reports of servers, takes the next step when it is due, rolls back
-after a breach, and unloads the old version after its hold time.
+"""The automatic work of `watch` for rollouts: it stores servers' reports, takes steps that are due, rolls back after a breach,
+and unloads old versions after their hold time.
 
 A server decides only about a breach: when it reports one, it has already taken the candidate out. A breach on any watched
 server ends the rollout on all of them. Each act is a service that checks the state of the rollout in one transaction, so that

@@ -1,9 +1,8 @@
 """Change marks: one for each table. Every process of the dashboard sees them, with any database.
 
-The marks are small files in the data folder. After each commit that changed a table, the table gets a new mark. No other code
-has to call this: a wrapper around every database connection finds the tables that a statement writes, and the tables that a
-part of a page reads. If a process is killed between its commit and the mark, the change has no mark. Therefore readers of marks
-also poll the tables.
+The marks are small files in the data folder. After each commit that changed a table, the table gets a new mark. A wrapper
+around every database connection finds the tables that a statement writes and that a part of a page reads. If a process is
+killed between its commit and the mark, the change has no mark. Therefore readers of marks also poll the tables.
 """
 
 import logging

@@ -1,5 +1,5 @@
-"""Reports the reason why a process cannot start in one sentence, without a stack: a wrong setting, a data folder that cannot be
-written, a database that is damaged or of a newer release."""
+"""Reports why a process cannot start, in one sentence without a stack trace. The reason may be a wrong setting, an unwritable
+data folder, or a database that is damaged or of a newer release."""
 
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Arranges the files of an upload as a version folder: unpacks archives, strips wrapping folders, renames the model file.
 
-An upload may be one model file, the files of a version, a model's folder with config.pbtxt and one version folder, a zip of any
-of these, or the config.pbtxt of an ensemble. A backend's archive stays packed.
+An upload may be one model file, the files of a version, or a model's folder with config.pbtxt and one version folder. It may
+also be a zip of any of these, or the config.pbtxt of an ensemble. A backend's archive stays packed.
 """
 
 import os

@@ -67,9 +67,9 @@ OF_ALL = Announced(uploads=6_000, names=100_000, characters=16 << 20)
 def upload_create(*, actor: Actor, model_name: str, files: list[dict[str, Any]], new_model: bool = False) -> Upload:
     """Begin an upload. files: [{"path": relative path, "size": bytes, "sha256": hex, optional}], numbered from 0 in order.
 
-    new_model: whether the upload should make a new model.
-    Raises Conflict if a model has that name already. An upload is refused before a byte is sent if it is too large, the disk
-    has no room for it, the actor may not upload such files, or no file is a model by its name.
+    new_model: whether the upload should make a new model. Raises Conflict if a model has that name already.
+    An upload is refused before a byte is sent if it is too large for its limit or for the disk. It is also refused if the actor
+    may not upload such files, or if no file is a model by its name.
     """
     require(actor, Right.UPLOAD_DATA)
     check_name(model_name)

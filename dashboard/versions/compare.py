@@ -136,8 +136,8 @@ def comparison(model: Model, a: str, b: str) -> Comparison:
 def chosen(model: Model, a: str, b: str) -> tuple[str, str]:
     """Return the two sides to compare: the named ones, with a useful default for a side that was not named.
 
-    By default the version that answers now is on the left and the newest other version on the right; if there is only one
-    version, the last two releases. A side is "" if there is no version or release left for it.
+    By default, the version that answers now is on the left, and the newest other version on the right. If there is only one
+    version, the sides are the last two releases. A side is "" if there is no version or release left for it.
     """
     if a and b:
         return a, b

@@ -1,8 +1,8 @@
 """Retention: archives versions that a model no longer needs, by the model's own rule.
 
 A version stays while it is among the newest `count`, or was published in the last `days`; without a rule, all stay.
-Independent of the rule, a version stays if it serves, is wanted, has an alias, belongs to the release to which *go back*
-returns, or is younger than RECENT.
+A version also stays if it serves, is wanted, has an alias, or is younger than RECENT, and if it belongs to the release to which
+*go back* returns.
 """
 
 from datetime import datetime, timedelta

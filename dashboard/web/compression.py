@@ -19,8 +19,8 @@ def takes_gzip(request: HttpRequest) -> bool:
 class CompressText(GZipMiddleware):
     """Compress pages and JSON, but neither compressed nor streaming answers.
 
-    An attacker who watches sizes learns no secret of a page (BREACH), because Django masks the CSRF token differently in each
-    page, and this middleware gives each answer a random length.
+    An attacker who watches sizes learns no secret of a page (BREACH). Django masks the CSRF token differently in each page, and
+    this middleware gives each answer a random length.
     """
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:

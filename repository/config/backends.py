@@ -1,8 +1,8 @@
 """The table of backends: the facts about each that both programs use.
 
-`KINDS` has a `BackendKind` for each backend. From it the server knows which class to import and which files are model files,
-the inspection recognizes files, the validation checks parameters, and the dashboard accepts uploads, asks for permissions and
-names formats.
+`KINDS` has a `BackendKind` for each backend. It tells the server which class to import and which files are model files. The
+inspection recognizes files with it, and the validation checks parameters. The dashboard uses it for uploads, permissions and
+the names of formats.
 """
 
 import re

@@ -56,8 +56,8 @@ class Served(NamedTuple):
     """The versions of a model that a configuration serves, and their shares of the requests.
 
     answers: the version that answers requests that name no version, if no policy shares them; 0 if nothing is served.
-    traffic: the versions, and addresses of other servers, that share the requests that name no version, each with its per cent;
-    {} if one version answers all of them.
+    traffic: version, or address of another server -> its per cent of the requests that name no version; {} if one version
+    answers all of them.
     """
 
     versions: list[int]

@@ -3,9 +3,10 @@
 protobuf's Python parser, `json_format`, refuses forms that its C++ parser accepts and that Triton's clients send. So this
 module parses the text and converts names and values to the strict form, for `json_format.ParseDict`.
 
-In addition to JSON it accepts keys without quotes, single quotes, commas after the last element, any escaped or control
-character in a string, and a name given twice (the last one counts). It also accepts enumerations in either case and with
-dashes, true and false as strings, one element where a list is expected, and null in a list. Compared with tritonserver 2.51.
+In addition to JSON it accepts keys without quotes, single quotes, and commas after the last element. In strings it accepts any
+escaped or control character. If a name is given twice, the last one counts. It also accepts enumerations in either case and
+with dashes, true and false as strings, one element where a list is expected, and null in a list. Compared with tritonserver
+2.51.
 """
 
 import json

@@ -5,9 +5,9 @@
 ca           the certificates that verify the listed server, in place of those that the machine trusts
 cert, key    the certificate that this server shows if the listed server asks for one (mutual TLS)
 
-The server calls only addresses that the file lists, and the dashboard uses the file to say in advance whether an address is
-listed. Scheme, host and port must be equal, and the path must be below the listed path. Names of files are absolute, or
-relative to the folder of this file. Headers are secrets: no message, log or `repr` shows them.
+The server calls only addresses that the file lists. The dashboard uses the file to refuse other addresses in advance. Scheme,
+host and port must be equal, and the path must be below the listed path. Names of files are absolute, or relative to the folder
+of this file. Headers are secrets: no message, log or `repr` shows them.
 """
 
 import json

@@ -15,8 +15,8 @@ Meaning = tuple[ModelConfig, int, dict[str, object]]
 def meaning(config: ModelConfig, versions: list[int]) -> Meaning:
     """Return the meaning of a configuration that serves these versions.
 
-    Four things do not count: comments, the form of the version policy, settings of versions that are not served, and an alias
-    `default` for the version that would answer without the alias.
+    Comments, the form of the version policy, and settings of versions that are not served do not count. An alias `default` does
+    not count if its version would answer without the alias.
     """
     plain = ModelConfig()
     plain.CopyFrom(config)

@@ -55,8 +55,8 @@ _MAX_TEXT = 4096  # the most characters of a URL or a query
 @dataclass(frozen=True, slots=True)
 class Remote:
     """A model on another server. url: "http://host:port[/path]". model: the name of the model on that server; "" for the name
-    of the local model. version: "" lets that server choose. request, response: only for a protocol that has them: the body
-    to send, with "$INPUT" in place of the tensor INPUT, and the path of each output in the answer."""
+    of the local model. version: "" lets that server choose. request: the body to send, with
+    "$INPUT" in place of the tensor INPUT. response: the path of each output in the answer. Not every protocol has these two."""
 
     url: str
     protocol: str = "v2"

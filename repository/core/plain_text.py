@@ -1,8 +1,8 @@
 """Makes the text of models and clients safe to show in a log, on a page or in a terminal.
 
-Output of a model or data of a client may contain characters that control a terminal (escape sequences, backspaces), that
-reverse the order of characters (bidirectional marks), or that end a line. Such characters are written as escapes, as in
-Python's source. Only colours are removed, because they have no meaning in a log.
+Such text may contain characters that control a terminal (escape sequences, backspaces), reverse the order of characters
+(bidirectional marks), or end a line. They are written as escapes, as in Python's source. Only colours are removed, because they
+have no meaning in a log.
 
 Source: Unicode, UAX #9 (bidirectional marks); ECMA-48 (SGR, control characters).
 """

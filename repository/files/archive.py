@@ -39,8 +39,9 @@ class _Entry:
 def extract(path: Path, destination: Path, limits: Limits | None = None) -> list[str]:
     """Unpack into `destination`, a folder that does not exist yet. Return the sorted names of the unpacked files.
 
-    Raises UnsafeArchive if a name is absolute, contains ".." or appears twice, if an entry is a link or a device, or if the
-    archive is damaged or exceeds its limits. Raises NoSpace if the disk would become full. An error leaves nothing behind.
+    Raises UnsafeArchive if the archive is damaged or exceeds its limits, or if an entry is a link or a device. A name that is
+    absolute, contains ".." or appears twice raises UnsafeArchive, too. Raises NoSpace if the disk would become full. An error
+    leaves nothing behind.
     """
     destination.mkdir(parents=True)
     try:

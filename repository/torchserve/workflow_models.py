@@ -1,7 +1,7 @@
 """A workflow as models: a model `<workflow>__<node>` for each node, and an ensemble with the name of the workflow.
 
-The first node gets the parts of the request. Every other node gets the answers of the nodes that feed it: the answer of a
-single node as the part `body`, the answers of several nodes as parts with their names. The ensemble's parameter
+The first node gets the parts of the request. Every other node gets the answers of the nodes that feed it. The answer of a
+single node is the part `body`. The answers of several nodes are parts with the names of the nodes. The ensemble's parameter
 torchserve.workflow contains the specification, so that any server can run the ensemble as a workflow. slipway.step_retries
 contains the number of attempts and the timeout of each node.
 """
