@@ -34,7 +34,7 @@ from serving.workers.pool import FrontendWorkers
 
 log = logging.getLogger("serving")
 
-FREEING_S = 2.0  # part of --exit-timeout-secs kept for freeing models, even if clients do not take their answers
+FREEING_S = 2.0  # the part of --exit-timeout-secs that is reserved for freeing models
 
 
 def main() -> None:

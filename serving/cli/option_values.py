@@ -96,7 +96,7 @@ def repository(text: str) -> Path | RemoteAddress:
 
 
 def number(text: str) -> int:
-    """Return a positive or negative number. Its range is not checked."""
+    """Return a positive or negative whole number."""
     if not _INTEGER.fullmatch(text):
         raise argparse.ArgumentTypeError(f"expected a whole number, got '{text}'")
     return int(text)
@@ -113,7 +113,7 @@ def verbosity(text: str) -> int:
 
 
 def lowered(text: str) -> str:
-    """Return the text of a flag whose values may be written in either case."""
+    """Return the text in lower case, for flags whose values may be written in either case."""
     return text.lower()
 
 

@@ -132,7 +132,7 @@ class Options:
 
     @property
     def histogram_latencies(self) -> bool | None:
-        """Whether models have a histogram of the time to the first response; None if --metrics-config does not set it."""
+        """Whether models have a histogram of the time to the first response, or None if --metrics-config does not set it."""
         text = dict(self.metrics_config).get("histogram_latencies")
         return None if text is None else boolean(text)
 

@@ -14,7 +14,7 @@ from serving.core.errors import invalid
 log = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT_S = 10.0
-SHUTDOWN_TIMEOUT_S = 3600.0  # a client that reads its last bytes too slowly is disconnected earlier by the frontend
+SHUTDOWN_TIMEOUT_S = 3600.0  # long, because the frontends themselves disconnect clients that read too slowly
 
 
 class ListenerOptions(TypedDict, total=False):
@@ -64,7 +64,7 @@ class TlsFiles:
 
 
 def server_context(files: TlsFiles, application: str) -> ssl.SSLContext | None:
-    """Return the context of a listener; None if TLS is off. application: the ALPN name.
+    """Return the context of a listener, or None if TLS is off. application: the ALPN name.
 
     Raises INVALID_ARG if a file is missing or cannot be used.
     """

@@ -74,7 +74,7 @@ def trace_setting(text: str) -> TraceSetting:
 
 
 def read(settings: Iterable[TraceSetting]) -> TraceConfig | None:
-    """Return all settings of mode=opentelemetry; None if the mode is another."""
+    """Return all settings of mode=opentelemetry, or None if that is not the mode."""
     flat = {setting: value for mode, setting, value in settings if setting != "resource" and mode != "triton"}
     if flat.pop("mode", "") != "opentelemetry":
         return None

@@ -179,7 +179,7 @@ class InferenceServer:
         return not options.strict_readiness or self._manager.index.all_ready(options.ready_despite_new_models)
 
     def model_ready(self, name: str, version: str = "") -> bool:
-        """Return whether a model can answer; False for an unknown model. Raises MalformedVersion if the version is neither a
+        """Return whether a model can answer. An unknown model cannot. Raises MalformedVersion if the version is neither a
         number nor an alias of the model."""
         if version not in ("", "-1"):
             check_requested_version(version)
@@ -335,7 +335,7 @@ class InferenceServer:
     # -- inference -------------------------------------------------------------------------------------------------
     @property
     def tracing(self) -> bool:
-        """Whether a trace is active, so that `infer` needs the times at which requests are received."""
+        """Whether tracing is on, so that `infer` needs the times at which requests are received."""
         return self._trace_file.active or self._tracer is not None
 
     def infer(

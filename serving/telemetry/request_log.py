@@ -46,7 +46,7 @@ class RequestLog:
     def __init__(
         self, path: Path | None, sample: float = 1.0, hash_clients: bool = False, max_waiting: int = MAX_WAITING
     ) -> None:
-        """path: None for standard output. Raises OSError if the file cannot be opened."""
+        """path: the file, or None for standard output. Raises OSError if the file cannot be opened."""
         self._sample = sample
         self._salt = secrets.token_bytes(16) if hash_clients else b""
         self._max_waiting = max_waiting

@@ -27,7 +27,7 @@ FIRST_RESPONSE_FAMILY = "nv_inference_first_response_histogram_ms"
 FIRST_RESPONSE_BOUNDS_MS = (100, 500, 2000, 5000)
 
 MAX_NOTED = 64  # the number of executions after which `count_batch` adds them up
-MAX_PLACES = 1000  # further responses of a request count at the last place
+MAX_PLACES = 1000  # responses of a request that have separate counters; further responses count as the last one
 
 
 class Phases(NamedTuple):

@@ -35,7 +35,7 @@ class Sample:
 
 @dataclass(slots=True, eq=False)
 class Sampling:
-    """A caller's order of samples, and the samples found so far. version: the version to sample, or None for all versions."""
+    """A caller's request for samples, and the samples so far. version: the version to sample, or None for all versions."""
 
     model: str
     version: int | None

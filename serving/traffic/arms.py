@@ -1,4 +1,4 @@
-"""The arms of a rollout: each has a model that answers its requests, and counts of them."""
+"""The arms of a rollout. Each arm has a model that answers its requests, and counts its requests."""
 
 import time
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class Target(Protocol):
         """Return whether the model sleeps and cannot be loaded unless other models are evicted."""
 
     def submit(self, request: InFlightRequest) -> None:
-        """Take a request. If that fails, raise the ServingError with which the caller must answer the request."""
+        """Take a request. Raises the ServingError with which the caller must answer the request if that fails."""
 
     def take_back(self, wanted: Callable[[InFlightRequest], bool]) -> list[InFlightRequest]:
         """Remove and return the waiting requests for which `wanted` is true; requests of sequences stay."""

@@ -1,4 +1,4 @@
-"""Keeps breaches of guardrails in a file, so that a restarted server gives no requests to a candidate that breached one.
+"""Keeps breaches of guardrails in a file, so that a candidate that breached one gets no requests after a restart.
 
 The file is needed because a breach does not change the weight in the policy on disk. A breach belongs to the name of its
 rollout, so a policy with another name starts without a breach.
@@ -36,7 +36,7 @@ Change = Callable[[dict[str, Breach]], object]  # a function that changes the co
 
 
 class Breaches:
-    """The breaches of one server, by the key of the model. If there is no path, the process alone keeps them.
+    """The breaches of one server, by the key of the model. Without a path they are lost when the process ends.
 
     Several servers may share a file, because each writes only its own changes. A change takes effect immediately. A thread
     writes it later, because the disk may be slow and another server may hold the lock.

@@ -67,7 +67,7 @@ class Comparison:
     _count: int = 0
 
     def tell(self, detail: str) -> None:
-        """Keep the description of a difference, unless there are many already."""
+        """Keep the description of a difference, up to _MAX_DETAILS descriptions."""
         if len(self.details) < _MAX_DETAILS:
             self.details.append(detail)
 
@@ -268,7 +268,7 @@ def _is_number(value: object) -> bool:
 
 
 def _first_class(value: object) -> str | None:
-    """Return the key of the greatest number in an object of two or more numbers; None for any other value."""
+    """Return the key of the greatest number in an object of two or more numbers, or None for any other value."""
     if not isinstance(value, dict) or len(value) < 2 or not all(_is_number(one) for one in value.values()):
         return None
     first: str = max(value, key=lambda key: float(value[key]))

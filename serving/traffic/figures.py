@@ -56,7 +56,7 @@ def rounded_s(window_s: float, most: float) -> float:
 
 
 def lasted(window: Window) -> Counts:
-    """Return the latencies, including the requests that clients cancelled: these count with the time that they had waited."""
+    """Return the latencies. They include how long the cancelled requests had waited."""
     return merge([window.latency, window.given_up])
 
 
@@ -89,7 +89,7 @@ class Windowed(Generic[T]):
     __slots__ = ("_before", "_readings", "_second", "_step_s", "_window_s", "seconds")
 
     def set_window(self, window_s: float) -> None:
-        """Begin a window of this length. It grows from zero to that length."""
+        """Begin a window that grows from zero to this length."""
         self._window_s = max(1, int(window_s))
         self._step_s = max(1, self._window_s // READINGS)
         self._second = 0
@@ -187,7 +187,7 @@ class ArmFigures(Windowed[Window]):
         super().tick()
 
     def waiting(self, seconds: int) -> int:
-        """Return a lower bound of how many requests have waited this long for their answer (1 to LONGEST_WAIT_S seconds)."""
+        """Return the least number of requests that have waited this long for their answer (1 to LONGEST_WAIT_S seconds)."""
         if len(self._begun_before) <= seconds:
             return 0
         return max(0, self._begun_before[-1 - seconds] - self.requests - self.withdrawn)

@@ -1,4 +1,4 @@
-"""Guardrails: tests of whether a candidate is significantly worse than the stable version, beyond an allowed limit.
+"""Guardrails: tests of whether a candidate is worse than the stable version by more than a limit, beyond chance.
 
 Once a second, each guardrail compares both arms over the same time: the whole window, and its latest part, which shows a new
 fault sooner. A guardrail is breached if the p-value of "the candidate is within the limit" is below the policy's alpha
@@ -6,8 +6,8 @@ fault sooner. A guardrail is breached if the p-value of "the candidate is within
 moments are evidence even if there are fewer samples.
 A candidate may not answer at all. So requests that wait too long count as errors and as slow. Clients that send one request
 after another leave only a few waiting requests. So the time without any answer counts, too. A cancelled request counts as
-having taken as long as it waited. A request that the candidate refuses as the client's mistake counts as failed. All this is
-counted for both arms alike, because some clients cancel and make mistakes in any case.
+having taken as long as it waited. A request that is refused as the client's mistake counts as failed. All this is counted for
+both arms alike, because some clients cancel and make mistakes in any case.
 """
 
 import logging
@@ -54,9 +54,7 @@ GIVEN_UP_S = 1  # a request that its client cancels after this long counts as an
 # LATEST_SAMPLES.
 LATEST_S, LATEST_SAMPLES = 30, 1000
 SEVERAL = 5  # how many separate moments of failure are evidence if there are fewer than `min_samples` requests
-STEPS_OF_A_DAY = (
-    100  # the assumed number of weight changes in a day, after each of which an arm begins with few requests
-)
+STEPS_OF_A_DAY = 100  # assumed weight changes in a day, after each of which an arm begins with few requests
 BEYOND_QUANTILE = 20  # a quantile is known when this many requests are expected on its rarer side
 # How many moments of a second count as independent. Latencies have one: a pause of a second slows all requests in it.
 MOMENTS_OF_ERRORS, MOMENTS_OF_LATENCY = 4, 1
@@ -68,7 +66,7 @@ WAITING, HOLDS, BREACHED = "waiting", "holds", "breached"
 
 class Values(Protocol):
     """Readings of a Prometheus metric in the window, for both arms at the same moments.
-    counted: True if a reading is the growth of a counter and the number of requests meanwhile; False if it is a value and 1.
+    counted: whether a reading is a counter's growth and the number of requests meanwhile, not a value and 1.
     remembered: whether the readings of stable are from a time with a smaller weight. problem: why there are no new readings."""
 
     @property
@@ -212,7 +210,7 @@ class Guardrails:
         ]
 
     def _stable_arm(self) -> _Arm:
-        """Return the stable arm's window. If its share gives it too few requests, return its last window that had enough."""
+        """Return the stable arm's window or, if the arm gets too few requests, its last window that had enough."""
         arm = _arm(self._stable)
         if arm.window.requests >= self.policy.min_samples:
             self._last = arm._replace(seconds=(), waiting=lambda seconds: 0, remembered=_now())
@@ -221,7 +219,7 @@ class Guardrails:
         return arm if may_come or self._last is None else self._last
 
     def _mirrored(self) -> _Mirrored | None:
-        """Return the shadow's window. At weight 100 nothing is mirrored, so return its last window with enough mirrors."""
+        """Return the shadow's window, or at weight 100, when nothing is mirrored, its last window with enough mirrors."""
         if self._shadow is None:
             return None
         found = _Mirrored(self._shadow.window(), self._shadow.seconds, self._shadow.window_s)
@@ -292,7 +290,7 @@ def _judge_few(sample: _Sample, margin: float) -> _Span | None:
 
 
 def _seldom(policy: TrafficPolicy, of: float) -> float:
-    """Return an addition to the evidence of an arm with few requests: it is tested less often, only with each new request."""
+    """Return an addition to the evidence of an arm with few requests, because it is tested only after each new request."""
     return math.log(max(1.0, LOOKS / (STEPS_OF_A_DAY * max(1, policy.min_samples)))) if of < policy.min_samples else 0.0
 
 
@@ -461,7 +459,7 @@ def _late(arm: _Arm, waited_s: int) -> list[Counted]:
 
 
 def _judge(policy: TrafficPolicy, stable: _Counts, candidate: _Counts, asked: _Question, enough: int) -> _Span:
-    """Return the whole window, or the latest part of it if only that is a breach."""
+    """Return the whole window, or its latest part if only that part shows a breach."""
     whole = _Span(stable.whole, candidate.whole, asked.exceeds(candidate.whole, stable.whole))
     seldom = _seldom(policy, candidate.whole[1])
     if p_value(whole.evidence + seldom) < policy.alpha:  # only then is the costly correction needed

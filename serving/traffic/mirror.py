@@ -46,7 +46,7 @@ TIMEOUT_S = 10.0  # the candidate's time limit for a mirror
 MAX_BYTES = 64 << 20  # the bytes that all mirrors of a model may hold
 MAX_ELEMENTS = 1 << 16  # a BYTES tensor with more elements is too large: their sizes are added up one by one
 LATE_NS = 20_000_000  # a mirror that waits longer for the loop's next turn is dropped
-SHORT_QUEUE = 32  # more waiting requests than this, or than four batches, are a queue
+SHORT_QUEUE = 32  # mirrors are dropped if more requests than this, and more than four batches, wait
 COMPARED_ON_LOOP = 64 << 10  # answers with fewer bytes than this together are compared on the event loop
 
 
@@ -361,7 +361,7 @@ def _unfit(request: InFlightRequest, answer: InferenceResponse) -> bool:
 
 
 def _size(inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> int:
-    """Return the size of tensors in bytes; more than MAX_BYTES if a BYTES tensor has too many elements to count."""
+    """Return the size of tensors in bytes, or more than MAX_BYTES if a BYTES tensor has too many elements."""
     size = 0
     for tensor in (*inputs.values(), *outputs.values()):
         if tensor.dtype.kind != "O":

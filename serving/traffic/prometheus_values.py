@@ -63,7 +63,7 @@ def _escaped(text: str) -> str:
 
 
 class Readings:
-    """The latest readings of both arms: an implementation of guardrails.Values. problem: "" if there is no problem."""
+    """The latest readings of both arms. Implements guardrails.Values, in which `problem` is "" if there is no problem."""
 
     def __init__(self, most: float, stable: Iterable[Counted] = ()) -> None:
         """most: how many readings to keep. stable: remembered readings of the stable arm."""
@@ -132,7 +132,7 @@ class QueryReader:
         self._fetch = fetch
 
     async def read(self) -> None:
-        """Send the queries once; an error becomes the readings' `problem`."""
+        """Send the queries once. An error becomes the readings' `problem`."""
         asked = self._guardrail
         try:
             queries = [asked.candidate] if self.readings.remembered else [asked.stable, asked.candidate]

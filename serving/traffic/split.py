@@ -51,7 +51,7 @@ class TrafficSplit:
         self._on_candidate: dict[int | str, bool] = {}  # whether each remembered sequence is on the candidate
 
     def set_mirror(self, mirror: AsksCandidate | None) -> None:
-        """Set the mirror, or remove it if it is None. The mirror is offered the requests to stable for which it `wants` one."""
+        """Set the mirror, or remove it if it is None. Its `wants` decides which requests to stable are offered to it."""
         if mirror is not self._mirror:
             self._mirror, self._mirrored = mirror, ArmCounter(self._stable.counted_arm, mirror)
 
@@ -122,5 +122,5 @@ class TrafficSplit:
         elif sticky.by == "parameter":
             value = asked.parameters.get(sticky.name)
         else:
-            value = "" if request.sequence.id else asked.id  # each request of a sequence has an id of its own
+            value = "" if request.sequence.id else asked.id  # the requests of a sequence have different ids
         return None if value is None or value == "" else str(value)

@@ -34,7 +34,7 @@ class Known(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The figures of one rollout. arms: the names of its arms. The figures are not used if an arm has another name now."""
+    """The figures of one rollout. arms: the names of its arms. If an arm now has another name, the figures are not used."""
 
     rollout: str
     arms: tuple[str, str]
@@ -43,7 +43,7 @@ class Memory(NamedTuple):
 
 
 class StableMemory:
-    """The figures of one server, by the key of the model. Used on the event loop's thread. There is no file without a path."""
+    """The figures of one server, by the key of the model. Without a path they are not saved. Used on the loop's thread."""
 
     def __init__(self, breaches: Path | None) -> None:
         self._path = None if breaches is None else breaches.with_name(f"{breaches.stem}.stable.json")

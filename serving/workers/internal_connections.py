@@ -1,8 +1,8 @@
 """Connections that a worker opens to the core for requests of a client that the worker does not decode.
 
 The core serves them with the code for clients' connections, so they behave as in a server without workers. The HTTP connections
-have no timeouts, because the worker enforces those. The worker sends the client's address apart from the connection, so that no
-client can forge an address.
+have no timeouts, because the worker enforces timeouts. The worker sends the client's address separately from the connection, so
+that no client can forge an address.
 """
 
 import asyncio

@@ -85,7 +85,7 @@ class WorkerLink(LinkConnection):
 
     # -- out ---------------------------------------------------------------------------------------------------------
     def answer(self, number: int, answer: Answer) -> None:
-        """Answer a request, unless the worker has cancelled it. answer: None if the model is decoupled."""
+        """Answer a request, unless the worker has cancelled it. If the model is decoupled, the answer is None."""
         request = self._in_flight.pop(number, None)
         if request is None:
             return

@@ -27,11 +27,9 @@ log = logging.getLogger(__name__)
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _SILENT_S = 1.0  # the core accepts connections for a worker without a heartbeat for this time
-_HUNG_S = (
-    10.0  # a worker without a heartbeat for this time, or for --process-heartbeat-timeout-secs if shorter, is killed
-)
+_HUNG_S = 10.0  # a worker without a heartbeat is killed after this, or a shorter --process-heartbeat-timeout-secs
 _END_S = 2.0  # how long a worker may take to end after the core has closed its link
-_START_S = 60.0  # how long a worker may at least take until its first heartbeat
+_START_S = 60.0  # the shortest time limit for a worker's first heartbeat
 
 Sockets = Mapping[str, Sequence[socket.socket]]  # "http", "grpc" -> listening sockets
 
@@ -140,7 +138,7 @@ class WorkerProcess:
             await self._over
 
     def beat(self, elapsed_s: float, timeout_s: float) -> None:
-        """Kill the worker if it has given no heartbeat in time. Called about every BEAT_S, after `elapsed_s`."""
+        """Kill the worker if it has given no heartbeat in time. Called every BEAT_S. elapsed_s: since the previous call."""
         beats = self._page.beats[self._number]
         self._silent_s = 0.0 if beats != self._beats else self._silent_s + elapsed_s
         self._beats = beats

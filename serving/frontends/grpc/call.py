@@ -53,7 +53,7 @@ class CallServices:
     """The services and settings that all calls of a listener share.
 
     max_message_size: the largest message, in bytes. compression_level: zlib's level for inference responses; 0 for no
-    compression. access: None if there is no log of calls.
+    compression. access: the log of calls, or None.
     """
 
     server: InferenceServer
@@ -107,7 +107,7 @@ class Call(MessageStream):
         """Stop the work. Called when the client has cancelled the call, or the call has its status."""
 
     def authorise(self, model: str | None) -> None:
-        """Raise unless the call's headers allow this method for `model`. model: None if the model is not known yet."""
+        """Raise unless the call's headers allow this method for `model`, which is None if it is not known yet."""
         authoriser = self.services.authoriser
         if not authoriser.open:
             authoriser.check(self.method.group, self.head.headers, model)
@@ -188,7 +188,7 @@ class Call(MessageStream):
             self.send(parts, size, final, encoding)
 
     def send(self, parts: Iterable[Buffer], size: int, final: bool, encoding: str = "", flag: bytes = b"\0") -> None:
-        """Send one message unchanged. flag: whether the message is compressed in `encoding`, as gRPC's byte."""
+        """Send one message unchanged. flag: gRPC's compressed flag. encoding: the encoding of compressed messages."""
         if self.headers_sent:
             headers = NO_HEADERS
         else:

@@ -84,7 +84,7 @@ def parse_head(fields: HeaderList) -> CallHead:
 
 
 class HeadParser:
-    """Parses the heads of one connection. It is fast if a head differs from the previous head in few values, as most do."""
+    """Parses the heads of one connection. Heads that differ from the previous head only in some values are parsed faster."""
 
     __slots__ = ("_fields", "_head")
 

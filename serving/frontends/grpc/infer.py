@@ -219,7 +219,7 @@ class _PendingRequest:
             self.trace.sending()
         if final:
             self.done = True
-            self.request = None  # it refers to this object
+            self.request = None  # breaks a reference cycle
         if self.ordered:
             call.flush()
         else:

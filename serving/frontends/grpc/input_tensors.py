@@ -48,7 +48,7 @@ def input_spec(tensor: pb.ModelInferRequest.InferInputTensor, model_name: str) -
 
 
 def plain_parameters(parameters: Mapping[str, pb.InferParameter]) -> dict[str, object]:
-    """Return InferParameters as Python values; None for a parameter without a value."""
+    """Return InferParameters as Python values. A parameter without a value becomes None."""
     return {key: getattr(value, value.WhichOneof("parameter_choice") or "", None) for key, value in parameters.items()}
 
 

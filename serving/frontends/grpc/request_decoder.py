@@ -1,7 +1,7 @@
 """Decodes the bytes of a ModelInferRequest into an InferenceRequest.
 
-Except for its id and the data of its tensors, most requests have the bytes of an earlier request. The decoded form of these
-bytes is cached, with the places of the tensors (`RequestForm`), and a request of a known form is only compared with it. The
+Except for the id and the data of tensors, most requests have the bytes of an earlier request. The decoded form of these bytes
+is cached, with the places of the tensors (`RequestForm`). A request of a cached form is compared with it, and not parsed. The
 outermost layer of other requests is parsed by hand, so that tensors are not copied, and protobuf parses each head only once.
 Source: KServe's grpc_service.proto, and protobuf's encoding (protobuf.dev/programming-guides/encoding).
 """
@@ -93,7 +93,7 @@ class RequestDecoder:
     """Decodes the requests of all connections.
 
     memory: the registered shared memory regions. forwarded_headers: a pattern for the names of headers that become parameters
-    of the request; None for no headers.
+    of the request, or None.
     """
 
     def __init__(self, memory: SharedMemory, forwarded_headers: "re2._Regexp | None" = None) -> None:
@@ -222,8 +222,8 @@ class RequestDecoder:
 
 # -- the outermost layer of the message ------------------------------------------------------------------------------
 class RequestParts(NamedTuple):
-    """The parts of a request. raw: raw_input_contents. id: UTF-8. head: all other bytes, which most clients send unchanged with
-    each request."""
+    """The parts of a request. raw: raw_input_contents. id: in UTF-8. head: all other bytes, which most clients send unchanged
+    with each request."""
 
     head: bytes
     id: bytes
@@ -235,7 +235,7 @@ def _malformed() -> ServingError:
 
 
 def _split_request(body: "bytes | memoryview", start: int) -> RequestParts | None:
-    """Return the parts of the ModelInferRequest that begins at `start`; None if it has unknown fields. The raw tensors are
+    """Return the parts of the ModelInferRequest that begins at `start`, or None if it has unknown fields. The raw tensors are
     aligned copies if `body` is bytes, and views if it is a memoryview. Raises INVALID_ARG if there are too many fields."""
     end = len(body)
     raw: list[bytes | memoryview] = []
@@ -284,7 +284,7 @@ def _split_request(body: "bytes | memoryview", start: int) -> RequestParts | Non
 def _form_of(
     body: "bytes | memoryview", start: int, id_at: int, stop: int, head: RequestHead, parts: RequestParts
 ) -> RequestForm | None:
-    """Return the form of a decoded request; None if its fields have another order, or if a tensor is BYTES, empty or in shared
+    """Return the form of a decoded request, or None if its fields have another order, or a tensor is BYTES, empty or in shared
     memory."""
     if head.regions or not head.specs or not all(spec.row.itemsize and spec.elements for spec in head.specs):
         return None

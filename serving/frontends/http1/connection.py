@@ -129,7 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         self._count_unread()
 
     def resume_writing(self) -> None:
-        self._since = self._connections.tick  # the client could not send meanwhile
+        self._since = self._connections.tick  # restarts the timeouts, because reading was paused
         self._pipeline.writing_resumed()
         self._resume()
 
@@ -163,7 +163,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- framing ---------------------------------------------------------------------------------------------------
     def _consume(self, data: bytes, position: int) -> None:
-        """Process the complete requests in data[position:]. Keep the rest in `_pending`, without a copy if `data` is it."""
+        """Process the complete requests in data[position:], and keep the rest in `_pending`."""
         end = len(data)
         pipeline = self._pipeline
         self._consuming = True

@@ -45,10 +45,10 @@ class AccessLog(Protocol):
 
 @dataclass(slots=True)
 class Context:
-    """What the connections of a listener share. read_view: the buffer into which they read, one after the other.
+    """The objects that the connections of a listener share. read_view: the buffer into which they read, one after the other.
 
     forwarded: matches the names of request headers that become parameters of an inference request. standing: returns the
-    header lines that every answer with a status has. access: None if there is no log of requests.
+    header lines that every answer with a status has. access: the log of requests, or None.
     """
 
     authoriser: Authoriser

@@ -217,7 +217,7 @@ class Exchange:
         self.memory_taken -= size
 
     def _keep(self) -> None:
-        """Count the bytes by which an answer that waits for earlier answers exceeds its request."""
+        """Count the bytes by which an answer that waits for earlier answers is larger than its request."""
         pipeline = self.pipeline
         more = sum(map(len, self.chunks)) - self.memory_taken
         if more > COUNTED_FROM and pipeline.transport is not None:
@@ -278,7 +278,8 @@ def _cancel(requests: tuple[InFlightRequest, ...]) -> None:
 class Pipeline:
     """The exchanges under way on one connection. The answers are sent in the order of the requests.
 
-    transport: None when the client has disconnected. closing: whether the connection closes after these exchanges.
+    transport: the connection's transport, or None after the client has disconnected. closing: whether the connection closes
+    after these exchanges.
     memory_until_sent: bytes of memory of the requests whose answers are complete but not sent yet.
     """
 
@@ -294,7 +295,7 @@ class Pipeline:
         "write_paused",
     )
 
-    memory: ConnectionMemory  # set when there is a connection
+    memory: ConnectionMemory  # set when the connection is made
 
     def __init__(self, context: Context, on_empty: Callable[[], None]) -> None:
         """on_empty: called whenever all answers have been written."""
@@ -302,7 +303,7 @@ class Pipeline:
         self.transport: asyncio.Transport | None = None
         self.exchanges: deque[Exchange] = deque()
         self.closing = False
-        self.write_paused = False  # the client takes too little
+        self.write_paused = False  # True while the client reads too slowly
         self.memory_until_sent = 0
         self.on_abandoned: Callable[[Pipeline], None] | None = None  # called when the client has disconnected
         self._on_empty: Callable[[], None] | None = on_empty
@@ -372,7 +373,7 @@ class Pipeline:
                     access.answered(self.transport, exchange.head, exchange.began_ns, CLIENT_GONE)
         self.transport = None  # set first, so that nothing more is written for the exchanges
         self.closing = True
-        self._on_empty = None  # it refers back to the connection
+        self._on_empty = None  # breaks a reference cycle with the connection
         exchanges, self.exchanges = self.exchanges, deque()
         for exchange in exchanges:
             exchange.abandon()

@@ -285,9 +285,7 @@ class Connection(FrameReader, Generic[Head]):
             return
         self._flood.charge()
         self.expects_settings = False
-        for key, value in dict(
-            values
-        ).items():  # only the last value of each setting, because a change may update all streams
+        for key, value in dict(values).items():  # the last value of each setting: a change may update all streams
             if key == Setting.INITIAL_WINDOW_SIZE:
                 self.writer.set_initial_window(value, list(self._streams.by_id.values()))
             elif key == Setting.MAX_FRAME_SIZE:

@@ -38,15 +38,13 @@ from serving.frontends.http2.header_decompression import MAX_HEADER_LIST_SIZE
 log = logging.getLogger(__name__)
 
 RECEIVED_FRAME_SIZE = 256 * 1024  # our SETTINGS_MAX_FRAME_SIZE
-# Frames of other kinds may have DEFAULT_MAX_FRAME_SIZE: they are collected whole, and need no more.
+# Frames of other kinds are limited to DEFAULT_MAX_FRAME_SIZE, because they are collected completely.
 _LONGEST = {DATA: RECEIVED_FRAME_SIZE, HEADERS: RECEIVED_FRAME_SIZE, CONTINUATION: RECEIVED_FRAME_SIZE}
 MAX_CONTINUATIONS = 16
-_FORM = (
-    FLAG_END_HEADERS | FLAG_PADDED | FLAG_PRIORITY
-)  # flags that show whether a HEADERS payload is a complete header block
+_FORM = FLAG_END_HEADERS | FLAG_PADDED | FLAG_PRIORITY  # they show whether HEADERS is one complete header block
 _read_header = FRAME_HEADER.unpack_from
 Pieces = NDArray[np.uint8]  # [number, bytes of each]
-_RUN_OF = 4096  # runs of DATA frames of the same length are searched only if the frames have at least this many bytes
+_RUN_OF = 4096  # runs of equally long DATA frames are detected if the frames have at least this many bytes
 _COPIED = 16 * 1024  # shorter reads are copied, because slices of bytes are cheaper than slices of a memoryview
 
 

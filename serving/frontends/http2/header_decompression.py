@@ -1,6 +1,6 @@
 """Decodes header blocks (HPACK, RFC 7541) with the dynamic table that the blocks of a connection share.
 
-The tables of the Huffman code are those of the library hpack. Its decoder takes five times as long for a block.
+The tables of the Huffman code are those of the library hpack, whose decoder is not used, because it takes five times as long.
 """
 
 from hpack.huffman_table import HUFFMAN_COMPLETE, HUFFMAN_EMIT_SYMBOL, HUFFMAN_FAIL, HUFFMAN_TABLE

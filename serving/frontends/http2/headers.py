@@ -25,8 +25,8 @@ Head = TypeVar("Head")
 class HeaderDecoder(Generic[Head]):
     """Decodes the blocks of one connection, and calls `parse` with the fields of each.
 
-    Clients repeat a block that consists of references to the dynamic table for each call. Its meaning is fixed until the table
-    changes, so the result of `parse` is cached until then.
+    For each call, clients send the same block of references to the dynamic table. Its meaning is fixed until the table changes,
+    so the result of `parse` is cached until then.
     """
 
     def __init__(self, parse: Callable[[HeaderList], Head]) -> None:

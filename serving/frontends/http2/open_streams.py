@@ -14,9 +14,7 @@ class OpenStreams:
     def __init__(self) -> None:
         self.by_id: dict[int, Stream] = {}
         self.last_id = 0
-        self._answered_early: set[int] = (
-            set()
-        )  # streams closed before the end of the request; the rest of it is ignored
+        self._answered_early: set[int] = set()  # closed streams; the rest of their requests is ignored
 
     def check_late_data(self, stream_id: int, ends: bool) -> None:
         """Raise for a DATA frame on a stream that is idle, half-closed or closed, unless the frame must be ignored."""

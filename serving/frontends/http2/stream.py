@@ -107,7 +107,7 @@ class Stream:
         return True
 
     def awaited(self) -> "tuple[Awaited, int] | None":
-        """Return what the peer must do next, and how many bytes of it are done; None if it is the server's turn."""
+        """Return what the peer must do next, and how many bytes of it are done, or None if it is the server's turn."""
         return (Awaited.RESPONSE, self.bytes_flushed) if self.outgoing else None
 
     def waits_for_peer(self) -> bool:
@@ -293,9 +293,7 @@ class FrameWriter:
         stream.send_window += increment
         if stream.send_window > MAX_WINDOW:
             raise StreamFailure(ErrorCode.FLOW_CONTROL_ERROR, stream.id)
-        while (
-            stream.outgoing and not self.paused and self._send_round(stream)
-        ):  # the windows of other streams have not changed
+        while stream.outgoing and not self.paused and self._send_round(stream):  # no other window has changed
             pass
 
     def set_initial_window(self, value: int, streams: Iterable[Stream]) -> None:

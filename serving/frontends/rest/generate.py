@@ -29,10 +29,7 @@ from serving.server.inference_server import InferenceServer
 with_names_once = partial(with_json, names_once=True)
 
 _SCALARS = (str, int, float, bool)
-_KINDS = {
-    TYPE_STRING: ("string", str),
-    TYPE_BOOL: ("boolean", bool),
-}  # datatype -> the type that its JSON values must have
+_KINDS = {TYPE_STRING: ("string", str), TYPE_BOOL: ("boolean", bool)}  # datatype -> the type of its JSON values
 
 
 @with_names_once

@@ -64,7 +64,7 @@ class InputHeader:
 
     binary_size: bytes of the input in the binary part; -1 if its data is in the JSON or in `region`. plain: whether numpy uses
     the same binary format. pack: encodes the elements, which are Python numbers, and raises if one has another type or is out
-    of range; None if there are too many elements, or the datatype is not numbers in JSON.
+    of range, or is None if there are too many elements, or the datatype is not numbers in JSON.
     """
 
     __slots__ = ("binary_size", "dtype", "elements", "name", "pack", "plain", "region", "row", "shape")
@@ -111,9 +111,7 @@ class InferHeader:
     priority: int = 0
     timeout_us: int = 0
     sequence: SequencePosition = NO_SEQUENCE
-    rules: dict[str, OutputRule] = field(
-        default_factory=dict
-    )  # rules of outputs to classify or to write to shared memory
+    rules: dict[str, OutputRule] = field(default_factory=dict)  # of outputs to classify or write to shared memory
     all_binary: bool = False  # whether all outputs are sent as binary data
     outlines: BoundedCache[str, ResponseOutline] = field(default_factory=lambda: BoundedCache(8))
 

@@ -144,7 +144,7 @@ def _after(body: Chunk, position: int, token: bytes) -> int:
 
 
 def from_buffer(row: Datatype, data: simdjson.Array) -> NDArray[Any] | None:
-    """Return the numbers of a simdjson array, flattened; None if some are not of the kind that the datatype needs."""
+    """Return the numbers of a simdjson array, flattened, or None if some are not of the kind that the datatype needs."""
     kind = _BUFFER_KINDS.get(row.dtype.kind)
     if kind is None:
         return None
@@ -283,8 +283,8 @@ def array_from_json(name: str, row: Datatype, shape: tuple[int, ...], count: int
 
 
 def _numbers(name: str, row: Datatype, data: list[Any] | simdjson.Array) -> NDArray[Any]:
-    """Return an array of numbers that are Python objects. Other elements are refused before numpy gets them: a single text
-    would turn all elements into texts of its length."""
+    """Convert Python numbers to an array. Other elements are refused before numpy gets them: a single text would turn all
+    elements into texts of its length."""
     elements = flattened(name, data)
     if not _SCALARS.issuperset(map(type, elements)):
         raise invalid(f"input '{name}': expected {row.name} elements in 'data', got something else")

@@ -1,6 +1,7 @@
 """Writes answers as JSON. Tensors become flat lists in row-major order, and large tensors are written in pieces.
 
-A writer in C holds the interpreter's lock until it has finished. On a worker thread, the event loop can run between two pieces.
+A writer in C holds the interpreter's lock until it has finished. If it runs on a worker thread, the event loop can run between
+two pieces.
 JSON has no NaN or infinity. Like Triton, this module writes the tokens NaN, Infinity and -Infinity.
 """
 

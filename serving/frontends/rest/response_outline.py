@@ -46,9 +46,7 @@ class ResponseOutline:
             else:
                 sized = row.itemsize > 0
                 output["parameters"] = {"binary_data_size": array.nbytes if sized else _MARK}
-                small = (
-                    sized and array.nbytes <= COPIED_BYTES and array.shape
-                )  # an array with shape () may be a numpy scalar
+                small = sized and array.nbytes <= COPIED_BYTES and array.shape  # shape () may be a numpy scalar
                 writers.append((np.ndarray.tobytes if small else raw_bytes, None, not sized))
             outputs.append(output)
         value: dict[str, object] = {"model_name": response.model_name, "model_version": str(response.model_version)}
@@ -66,8 +64,8 @@ class ResponseOutline:
         ]
 
     def fill(self, response: InferenceResponse) -> tuple[bytes, list[Chunk]] | None:
-        """Return the JSON, and the outputs' binary data in order; None if the response has another outline. Raises INVALID_ARG
-        for values that JSON cannot carry."""
+        """Return the JSON and the outputs' binary data in order, or None if the response has another outline. Raises
+        INVALID_ARG for values that JSON cannot carry."""
         outputs = response.outputs
         forms = self._forms
         if len(outputs) != len(forms) or response.model_version != self._version:

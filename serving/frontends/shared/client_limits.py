@@ -68,7 +68,7 @@ class WatchedStream(Protocol):
     """A stream that may wait for its client."""
 
     def awaited(self) -> tuple[Awaited, int] | None:
-        """Return what the client must do next, and how many bytes of it are done; None if it is the server's turn."""
+        """Return what the client must do next, and how many bytes of it are done, or None if it is the server's turn."""
 
     def overdue(self, awaited: Awaited) -> None:
         """Called when the client is too slow with `awaited`."""
@@ -105,7 +105,7 @@ class ProgressWatch:
             if awaited is Awaited.RESPONSE:
                 span_s = MAKE_ROOM_S if makes_room else span_s
                 done = done if taken is None else taken
-                before = before if was_paused is self._paused else None  # the old value counted something else
+                before = before if was_paused is self._paused else None  # `done` was measured in another way before
             if (
                 before is None
                 or before[0] is not awaited

@@ -10,13 +10,13 @@ from typing import Protocol
 
 _RESERVED_PART, _LEAST_RESERVED, _MOST_RESERVED = 8, 32, 256  # descriptors kept for files, models and processes
 _LOOK_FROM = 4  # descriptors are counted only if connections have more than a fourth of the limit
-_LOOK_S = 1e-5  # pause for each connection between two counts of all descriptors
+_LOOK_S = 1e-5  # the pause between two counts of all descriptors, for each open connection
 _BUSY_S = 0.25  # shortest pause before the next count if no connection could be closed
 
 
 class OpenConnection(Protocol):
     def idle_s(self) -> float | None:
-        """Return how many seconds the connection has waited for its client; None while it has a request under way."""
+        """Return how many seconds the connection has waited for its client, or None if it has a request under way."""
 
     def close_idle(self) -> None:
         """Close the connection, with the protocol's notice to the client, such as GOAWAY."""

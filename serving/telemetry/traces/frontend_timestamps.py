@@ -36,7 +36,7 @@ class FrontendTimestamps(ABC):
         """End the trace. No more timestamps are added."""
 
     def receive(self, received: ReceiveTimes, arrival_ns: int) -> None:
-        """Add when the request arrived. received: when the frontend began to read it, and when it had read all of it."""
+        """Add the timestamps of receiving the request. received: when the frontend began to read it, and when it ended."""
         if self.protocol in _RECEIVE:
             began, ended = received or (arrival_ns, arrival_ns)
             self.add_timestamp(f"{_RECEIVE[self.protocol]}_START", min(began, arrival_ns))
@@ -59,7 +59,7 @@ class FrontendTimestamps(ABC):
             self.release()
 
     def sending(self) -> None:
-        """Add when the first answer is encoded and begins to be sent.
+        """Add the timestamp at which the first answer begins to be sent.
 
         If one answer consists of several requests, only the trace of the last request has this time, because the other traces
         are complete earlier.
@@ -73,8 +73,8 @@ class FrontendTimestamps(ABC):
         self.add_timestamp(f"{_SEND[self.protocol]}_START", now)
 
     def sent(self, waiting: Callable[[], bool]) -> None:
-        """Add when the client has taken the last answer. Called after the answer was written. waiting: returns whether the
-        client has not yet taken all of it."""
+        """Add the timestamp at which the client has taken the last answer. Called after the answer was written.
+        waiting: returns whether the client has not yet taken all of it."""
         if self._first_sent and not self._last_sent:
             self._last_sent = True
             self._look(waiting, 0.0)

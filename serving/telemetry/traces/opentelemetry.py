@@ -115,7 +115,7 @@ class _ModelSpan:
     ) -> None:
         self.tracer = tracer
         self.offset = offset
-        self.root = root  # None for a step of an ensemble
+        self.root = root  # None if this is a step of an ensemble
         attributes = {"triton.model_name": request.asked.model_name}
         if request.asked.id:
             attributes["triton.request_id"] = request.asked.id

@@ -121,7 +121,7 @@ class RequestTrace(FrontendTimestamps):
         self.answered_last()
 
     def _add_queue(self, request: InFlightRequest) -> None:
-        """Add when the request was queued, unless that is already added.
+        """Add the timestamp at which the request was queued, unless it is already there.
 
         `executed` and `answered` both call this: requests of ensembles, and requests that fail early, are never executed, and a
         decoupled model may answer before the execution has ended.

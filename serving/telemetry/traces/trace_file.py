@@ -115,7 +115,7 @@ class _Output:
         self.begun = False
 
     def piece(self, rows: list[bytes], whole: bool) -> bytes:
-        """Return the text that adds these rows to the file. whole: close the array."""
+        """Return the text that adds these rows to the file. whole: whether to close the array."""
         start = b"[" if not self.begun else b"," if rows else b""
         return start + b",\n".join(rows) + (b"]" if whole else b"")
 

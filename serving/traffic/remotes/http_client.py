@@ -27,7 +27,7 @@ Chunk = bytes | memoryview
 
 MAX_CONNECTIONS = 64  # connections in use at a time
 MAX_ANSWER = 256 << 20  # bytes in the body of an answer
-# Bytes that an answer may have outside of its body, such as headers, and for each byte of the body: chunks may have one byte.
+# Bytes that an answer may have outside of its body: in total, and for each byte of the body, because chunks may have one byte.
 MAX_FRAMING, FRAMING_OF_BYTE = 64 << 10, 16
 PAUSE_S = 0.2  # the backoff after a failed connection
 PIECE = 256 << 10  # bytes that are given to the transport at a time: TLS encrypts each piece without a pause
@@ -35,7 +35,7 @@ IDLE_S = 30.0  # a connection that was idle for longer is not used again, becaus
 
 
 class HttpAnswer(NamedTuple):
-    """An answer. headers: by their names in lower case."""
+    """An answer. headers: lower-case name -> value."""
 
     status: int
     headers: Mapping[str, str]
@@ -129,7 +129,7 @@ class HttpClient:
         return connection
 
     def _pause(self, why: str) -> ServingError:
-        """Return the error for a failed connection. Requests get it without a retry for PAUSE_S, because retries cost time."""
+        """Return the error for a failed connection. For PAUSE_S, requests get this error without a new connection attempt."""
         self._paused_until, self._why = asyncio.get_running_loop().time() + PAUSE_S, why
         return self._unreachable()
 

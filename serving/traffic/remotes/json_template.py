@@ -116,7 +116,7 @@ class ResponseTemplate:
     """The places of outputs in an answer."""
 
     def __init__(self, paths: Mapping[str, str], config: ModelConfig) -> None:
-        """Raises INVALID_ARG if the model does not have an output."""
+        """Raises INVALID_ARG if `paths` names an output that the model does not have."""
         declared = {one.name: one for one in config.output}
         for name in paths:
             if name not in declared:

@@ -35,15 +35,12 @@ _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.initial_reconnect_backoff_ms", 200),
-    (
-        "grpc.dns_min_time_between_resolutions_ms",
-        1000,
-    ),  # not the default of 30 s, because a name may get another address
+    ("grpc.dns_min_time_between_resolutions_ms", 1000),  # not 30 s, because a name may get another address
     # These two options enable TCP_USER_TIMEOUT: a connection whose bytes are not acknowledged is closed after 5 s, not after a
     # quarter of an hour. Pings are rare, because servers treat more than one ping in five minutes as an attack.
     ("grpc.keepalive_time_ms", 300_000),
     ("grpc.keepalive_timeout_ms", 5_000),
-    # Without this, channels to one address share connections, even if they have different headers or certificates.
+    # Without this option, channels to one address share connections, even if their headers or certificates differ.
     ("grpc.use_local_subchannel_pool", 1),
 )
 _REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
@@ -125,7 +122,7 @@ def _why_not_connected(details: str) -> str:
 
 
 def _decode(address: Address, content: bytes) -> RemoteAnswer:
-    """Decode an answer. Raises INTERNAL if it is malformed."""
+    """Decode an answer. Raises INTERNAL if the answer is malformed."""
     with contextlib.suppress(DecodeError, ValueError, KeyError, OverflowError, TypeError, ServingError):
         answer = pb.ModelInferResponse.FromString(content)
         parameters: Parameters = {}

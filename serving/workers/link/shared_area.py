@@ -60,7 +60,7 @@ class AreaWriter:
         return np.ndarray(shape, dtype, self._memory, place)
 
     def give_back(self, place: int) -> None:
-        """Free a place. Called when the reader has reported it."""
+        """Free a place. Called when the reader has reported it as free."""
         begin, end = place, self._used.pop(place)
         free = self._free
         index = bisect_left(free, (begin, end))
