@@ -53,7 +53,7 @@ def use() -> None:
     folder = build_folder()
     if not _hold(folder):
         if folder.parent.is_dir() and any(folder.parent.iterdir()):
-            Compiled.sentence = f"interpreted: those compiled are of other sources or another Python; {_REMEDY}"
+            Compiled.sentence = f"interpreted: the compiled modules are of other sources or another Python; {_REMEDY}"
         return
     early = [name for name in MODULES if name in sys.modules]
     if early:

@@ -134,8 +134,8 @@ class TensorCheck:
             shape = reshape.apply(output.shape[len(leading) :])
             if shape is None:
                 return internal(
-                    f"model '{self._model}' gave output '{name}' the shape {list(output.shape)}, which the reshape of "
-                    f"its configuration does not take: it expects {list(reshape.given)} there"
+                    f"model '{self._model}' gave output '{name}' the shape {list(output.shape)}, but "
+                    f"the reshape of its configuration expects {list(reshape.given)}"
                 )
             answer.outputs[name] = output.reshape(leading + shape)
         return answer

@@ -171,9 +171,7 @@ class SharedMemory:
     def _map_object(self, descriptor: int, size: int, file: tuple[int, int]) -> "_MappedObject":
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _DESCRIPTORS_PART
         if len(self._mapped) >= most:
-            raise Exhausted(
-                f"the regions of this server lie in {most} shared memory objects, and it takes no more: unregister some"
-            )
+            raise Exhausted(f"the server's regions use {most} shared memory objects, their limit: unregister some")
         found = _MappedObject(mmap.mmap(descriptor, size), file)
         self._mapped.add(found)
         return found
@@ -184,7 +182,7 @@ class SharedMemory:
         if name in self._system or name in self._cuda:
             raise already_exists(f"shared memory region '{name}' already in manager")
         if len(self._system) + len(self._cuda) >= _MAX_REGIONS:
-            raise Exhausted(f"this server has {_MAX_REGIONS} shared memory regions, and takes no more: unregister some")
+            raise Exhausted(f"this server has {_MAX_REGIONS} shared memory regions, its limit: unregister some")
 
 
 def _check_size(name: str, offset: int, byte_size: int) -> None:
@@ -202,7 +200,7 @@ def _check_bounds(name: str, byte_size: int, offset: int, size: int) -> None:
     if offset < 0 or size < 0 or offset + size > byte_size:
         what = "Invalid offset + byte size" if 0 <= offset < byte_size else "Invalid offset"
         raise invalid(
-            f"{what} for shared memory region: '{name}' has {byte_size} bytes, {size} from {offset} on go beyond them"
+            f"{what} for shared memory region: '{name}' has {byte_size} bytes, and {size} bytes at offset {offset} do not fit"
         )
 
 

@@ -74,8 +74,8 @@ def find_model(folder: Path) -> Path:
     if len(meant) > 1:
         names = ", ".join(path.name for path in meant)
         raise invalid(
-            f"the folder holds several models: {names}; publish each as a model of its own, or give the one that is to be "
-            f"served the name {MEANT[meant[0].suffix.lower()].filename}"
+            f"the folder contains several models: {names}; publish each as its own model, or rename the one to serve to "
+            f"{MEANT[meant[0].suffix.lower()].filename}"
         )
     found = meant or _telling(files)
     if not found:

@@ -267,7 +267,7 @@ def _read_onnx(report: Report, model: Path, folder: Path, config: ModelConfig) -
     if report.missing:
         names = ", ".join(f"'{name}'" for name in report.missing)
         report.error(
-            f"the model's weights lie in {names}, which is missing: add what the exporter wrote beside {model.name}"
+            f"the model's weights are in {names}, which is missing: add what the exporter wrote next to {model.name}"
         )
         return
     check_external_data(onnx, model.parent)
@@ -293,7 +293,7 @@ def _say_outputs(report: Report, onnx: OnnxModel) -> None:
             f"[rows, {len(classes)}], in the order {shown}"
         )
     for name in onnx.left_out:
-        report.warning(f"output '{name}' is not served, for it is {onnx.why_left_out(name)}")
+        report.warning(f"output '{name}' is not served, because it is {onnx.why_left_out(name)}")
 
 
 def _say_batching(report: Report, onnx: OnnxModel, model: Path, folder: Path, config: ModelConfig) -> None:
@@ -308,15 +308,15 @@ def _say_batching(report: Report, onnx: OnnxModel, model: Path, folder: Path, co
     elif any(tensor in onnx.inputs for tensor in single):
         return  # an input of one element next to other inputs may be a setting, not a row
     else:
-        matter = f"batching is off, because the file says that {names} has one row whatever the inputs have"
+        matter = f"batching is off, because in the file {names} always has one row"
     from serving.backends.onnxruntime.batch_trial import answers_rows_alike
 
     matter += ": requests are not joined into batches"
     if len(single) == len(tensors) and answers_rows_alike(onnx, model):
         report.batching_config = _batching_config(report, model, folder, config)
         report.warning(
-            f"{matter}. Tried with several rows it answers them as it answers each alone, so that it can be read with a "
-            "variable first dimension (slipway.variable_batch), or exported anew with one",
+            f"{matter}. A trial with several rows gave the same answers as each row alone, so the model can be read with "
+            "a variable first dimension (slipway.variable_batch), or exported again with one",
             _reexport(onnx),
         )
     else:
@@ -358,7 +358,7 @@ def _read_torchscript(report: Report, model: Path, folder: Path, config: ModelCo
     if all(tensor.datatype and tensor.shape is not None for tensor in (*signature.inputs, *signature.outputs)):
         _complete(report, model, folder, config)
         if config.max_batch_size:
-            report.warning("the first dimension of the traced example is taken for the batch: see that it is")
+            report.warning("the first dimension of the traced example is used as the batch: check that this is right")
         return
     _add_known(config, signature)
     report.warning(

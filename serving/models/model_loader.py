@@ -244,7 +244,7 @@ class ModelLoader:
                 await self._network.run(self._repositories.list_remote_model, name)
                 found = self._identifiers(name)
             if not found:
-                raise not_found("no model of that name is there")
+                raise not_found("there is no model of that name")
         except ServingError as error:
             raise NotPolled(name, error) from error
         return found

@@ -187,7 +187,7 @@ def _label_text(labels: object) -> str:
 
 def _bounds(family: Family, buckets: object) -> list[float]:
     if (family.kind == "histogram") != (buckets is not None):
-        raise invalid(f"metric '{family.name}' is a {family.kind}: histograms, and they alone, need buckets")
+        raise invalid(f"metric '{family.name}' is a {family.kind}: histograms need buckets, other metrics have none")
     if buckets is None:
         return []
     if not isinstance(buckets, list) or len(buckets) > MAX_BUCKETS:

@@ -75,8 +75,7 @@ class RequestMemory:
         """Return a new error for a request that finds no room, and record the time of the refusal."""
         self._refused_at = time.monotonic()
         return Exhausted(
-            f"the server holds as much of clients' requests as it may, {self.limit} bytes "
-            "(--request-memory-limit): try again later"
+            f"the server's memory for requests, {self.limit} bytes (--request-memory-limit), is full: try again later"
         )
 
 

@@ -160,8 +160,8 @@ def _texts(name: str, data: bytes, count: int) -> Tensor:
         offset = start + int.from_bytes(data[offset:start], "little")
         if offset > len(data):
             log.warning(
-                "the file of state '%s' holds something else than strings, each behind its length in four bytes: "
-                "sequences begin with empty ones",
+                "the file of state '%s' is not a list of strings, each after its length in four bytes: "
+                "sequences begin with empty strings",
                 name,
             )
             return np.full(count, b"", np.object_)

@@ -65,9 +65,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--models", nargs="+", metavar="[NAME=]ARCHIVE", help="what is registered at start; all for all of them"
     )
-    parser.add_argument("--log-config", type=Path, help="taken, and without a meaning: there is no Log4j")
-    parser.add_argument("--cpp-log-config", type=Path, help="taken, and without a meaning: there is no C++ backend")
-    parser.add_argument("--plugins-path", "--ppath", help="taken, and without a meaning: there are no Java plugins")
+    parser.add_argument("--log-config", type=Path, help="accepted without an effect: there is no Log4j")
+    parser.add_argument("--cpp-log-config", type=Path, help="accepted without an effect: there is no C++ backend")
+    parser.add_argument("--plugins-path", "--ppath", help="accepted without an effect: there are no Java plugins")
     parser.add_argument("--foreground", action="store_true", help="run in the foreground")
     parser.add_argument("--no-config-snapshots", "--ncs", action="store_true", help="neither read nor write snapshots")
     parser.add_argument("--disable-token-auth", "--dt", action="store_true", help="take requests without a token")

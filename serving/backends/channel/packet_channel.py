@@ -58,7 +58,7 @@ class PacketChannel:
             else:
                 self._send(packet)
         except BlockingIOError:
-            raise ProtocolError("it does not read what it is sent") from None
+            raise ProtocolError("it does not read the messages that it gets") from None
         except OSError as error:
             raise Closed(str(error)) from None
 

@@ -193,7 +193,7 @@ class ChildInstance(AsyncInstance):
             return False
         try:
             if not self._sent:
-                raise ProtocolError("it answers what nobody asked")
+                raise ProtocolError("it sent an answer without a batch")
             sent = self._sent[0]
             batch = sent[0]
             batch.infer_done()

@@ -55,7 +55,7 @@ class ChildMetrics:
     def _metric(self, message: NewMetric, memory: Memory) -> AnswerBody:
         number = message["number"]
         if not isinstance(number, int) or len(self._metrics) >= MAX_METRICS:
-            raise unavailable(f"a model may have {MAX_METRICS} metrics, not more")
+            raise unavailable(f"a model may have at most {MAX_METRICS} metrics")
         self._metrics[number] = self._shared.add_series(self, message["family"], message["labels"], message["buckets"])
         return {"value": None}
 

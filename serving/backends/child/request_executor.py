@@ -50,7 +50,7 @@ class RequestExecutor:
         traced_by = self._requests.find(message["trace"])
         made_for = self._requests.find_all(message["made_for"])
         if len(self._asked) >= MAX_INFERENCES:
-            raise unavailable(f"a model may have {MAX_INFERENCES} inferences on other models under way, not more")
+            raise unavailable(f"a model may have at most {MAX_INFERENCES} inferences on other models under way")
         identifier = message["id"]
         if not isinstance(identifier, int) or identifier in self._asked:
             raise ProtocolError("a question's id is not a new number")

@@ -94,7 +94,7 @@ def _lines(file: Path, folder: Path) -> Iterator[Line]:
 def _line(line: Line, folder: Path) -> str:
     text = line.text
     if "${" in text:
-        raise _refused(line, "variables of the server's environment are not put in")
+        raise _refused(line, "environment variables are not supported")
     if text.startswith("-"):
         if text in _FLAGS or _FORMATS.fullmatch(text):
             return text
@@ -112,8 +112,8 @@ def _line(line: Line, folder: Path) -> str:
 
 _ARCHIVES = (".whl", ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz", ".xz", ".txz", ".tlz", ".lz", ".lzma")
 _ELSEWHERE = (
-    "expected packages by name or files of the archive: where packages come from is said by the environment of the server "
-    "(PIP_INDEX_URL) or pip.conf"
+    "expected packages by name or files of the archive: the server's environment (PIP_INDEX_URL) or pip.conf sets "
+    "where packages come from"
 )
 
 

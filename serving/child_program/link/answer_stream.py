@@ -34,7 +34,7 @@ class AnswerStream:
 
     def __del__(self) -> None:
         if not self._closed:
-            text = "the model let go of the request's response sender without its final flag"
+            text = "the model dropped the request's response sender without the final flag"
             self._link.tell_later(self._last_message(("INTERNAL", text)))
 
     def send_body(self, body: ResponseBody, writer: TensorWriter, final: bool) -> None:

@@ -16,7 +16,7 @@ _STATUSES = {
     "210": "Done in part",
     "400": "A bad request",
     "404": "The model, or its version, is not registered",
-    "408": "It took longer than it may",
+    "408": "It took too long",
     "409": "Registered already",
     "500": "The server has failed",
     "503": "No worker can take the request",

@@ -88,7 +88,9 @@ class ArchiveReport:
                 self._missing(BUILT_IN[name], f"the handler '{name}'")
             else:
                 known = ", ".join(BUILT_IN)
-                self.errors.append(f"the archive has no handler '{self.manifest.handler}', nor is that one of {known}")
+                self.errors.append(
+                    f"the archive has no handler '{self.manifest.handler}', and it is not one of {known}"
+                )
             return
         wanted: set[str] = set()
         for file in [one for one in self.files if one.endswith(".py")]:
@@ -123,7 +125,7 @@ class ArchiveReport:
         settings: ModelSettings = self.settings
         if settings.unserved:
             self.warnings.append(
-                f"the archive's model-config.yaml sets what means nothing here: {', '.join(settings.unserved)}"
+                f"the archive's model-config.yaml sets keys without an effect here: {', '.join(settings.unserved)}"
             )
         if settings.unusable:
             self.warnings.append(

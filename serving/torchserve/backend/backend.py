@@ -73,7 +73,7 @@ class TorchserveBackend(Backend):
             raise
         if self._settings.unserved:
             log.warning(
-                "%s: model-config.yaml sets what means nothing here: %s",
+                "%s: model-config.yaml sets keys without an effect here: %s",
                 self.spec.name,
                 ", ".join(self._settings.unserved),
             )

@@ -54,7 +54,7 @@ def _module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != plain.partition(".")[0]:
             raise
-    raise LoadError(f"the archive has no handler '{name}', nor is that one of {', '.join(BUILT_IN)}")
+    raise LoadError(f"the archive has no handler '{name}', and it is not one of {', '.join(BUILT_IN)}")
 
 
 def _is_there(path: str) -> bool:

@@ -118,9 +118,7 @@ class MetricExporter:
 
     def _say_full(self, name: str) -> None:
         if not self._full:
-            log.warning(
-                "metrics of %s and others are left out: a handler may have %d series, not more", name, MAX_SERIES
-            )
+            log.warning("metrics of %s and others are left out: a handler may have at most %d series", name, MAX_SERIES)
         self._full = True
 
     def _make_series(self, series: _Series) -> int:

@@ -46,8 +46,8 @@ class Tokens:
         }
         self._write()
         log.info(
-            "TorchServe's APIs take requests with a token only: the keys are in %s, new ones come by the management API's "
-            "/token, and --disable-token-auth turns this off",
+            "TorchServe's APIs accept only requests with a token: the keys are in %s, the management API's /token makes "
+            "new keys, and --disable-token-auth turns this off",
             KEY_FILE,
         )
 
@@ -69,8 +69,8 @@ class Tokens:
             self._write()
         except OSError as error:
             self._keys[token], self._expires_at[token] = before
-            log.error("%s cannot be written, so that the key stays as it was: %s", KEY_FILE, error.strerror)
-            raise server_error(f"{KEY_FILE} cannot be written, so that the key stays as it was") from None
+            log.error("%s cannot be written, so the key was not changed: %s", KEY_FILE, error.strerror)
+            raise server_error(f"{KEY_FILE} cannot be written, so the key was not changed") from None
 
     def close(self) -> None:
         """Remove the file, if it still has these keys."""
@@ -78,7 +78,7 @@ class Tokens:
             if json.loads(self.path.read_text())["API"]["key"] == self._keys[TokenType.API]:
                 self.path.unlink()
         except (OSError, ValueError, KeyError, TypeError):
-            log.debug("the key file is another's by now")
+            log.debug("the key file is missing, or was changed")
 
     def _write(self) -> None:
         """Replace the file atomically, so that no reader sees half of it. Only the file's owner may read it."""

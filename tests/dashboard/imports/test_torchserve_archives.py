@@ -65,7 +65,7 @@ def test_the_review_shows_what_the_archive_is(
     for said in (
         "TorchServe archive",
         "<b>words</b> 1.0-rc2, published as mine",
-        "sets what means nothing here: continuousBatching",
+        "sets keys without an effect here: continuousBatching",
         "The largest batch",
         "&#x27;requirements.txt&#x27; is installed only where",
         "len(row[&quot;body&quot;].split())",

@@ -77,7 +77,7 @@ def test_a_model_is_tried_before_it_is_offered(tmp_path):
 
 def test_the_inspection_offers_it_only_to_a_model_that_bears_it(tmp_path):
     offered = inspect(dense(tmp_path / "dense") / "1", "model")
-    assert "Tried with several rows" in offered["problems"][0]["message"]
+    assert "A trial with several rows" in offered["problems"][0]["message"]
     assert model_config.parse(offered["batching_config"]).max_batch_size == 4
     assert model_config.parse(offered["config"]).max_batch_size == 0
     refused = inspect(mixing(tmp_path / "mixing") / "1", "model")

@@ -192,7 +192,7 @@ def test_a_build_is_used_until_a_source_changes(tree: Path) -> None:
         file.write("# another module than the compiled one\n")
     used, sentence, loader = said(tree)
     assert (used, loader) == ("False", "SourceFileLoader")
-    assert sentence.startswith("interpreted: those compiled are of other sources")
+    assert sentence.startswith("interpreted: the compiled modules are of other sources")
 
 
 @can_compile

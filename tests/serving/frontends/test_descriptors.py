@@ -114,7 +114,7 @@ def test_one_shared_memory_object_costs_one_descriptor_however_often_it_is_regis
             body = {"key": f"/{name}", "offset": 0, "byte_size": 64}
             answers = [server.post(registering.format(number), body) for number in range(4097)]
             assert [status for status, _ in answers].count(200) == 4096
-            assert "takes no more: unregister some" in answers[-1][1]["error"]
+            assert "shared memory regions, its limit: unregister some" in answers[-1][1]["error"]
     finally:
         path.unlink()
 

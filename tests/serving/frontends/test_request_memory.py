@@ -93,7 +93,7 @@ def test_many_slow_big_clients_cannot_fill_the_memory(server: ServerProcess) -> 
         refused = wait_until(lambda: len(found := answered(clients)) >= 32 and found, what="the refusal of most")
         answers = [client.answer() for client in refused]
         assert {answer.status for answer in answers} == {503}
-        assert f"as it may, {LIMIT} bytes (--request-memory-limit)" in answers[0].json["error"]
+        assert f"memory for requests, {LIMIT} bytes (--request-memory-limit), is full" in answers[0].json["error"]
         assert own_memory(server) - before < 3 * LIMIT  # 40 halves are 160 MB
         assert http_infer(server, VALUES[:, :4]).size == 4
 

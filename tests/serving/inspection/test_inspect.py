@@ -122,7 +122,7 @@ def test_torchscript_with_an_example_has_a_signature(tmp_path):
     report = inspect(tmp_path / "model.pt")
     assert report["inputs"] == [{"name": "input", "datatype": "FP32", "shape": [-1, 3]}]
     assert report["outputs"] == [{"name": "OUTPUT__0", "datatype": "FP32", "shape": [-1, 2]}]
-    assert "taken for the batch" in warned(report)[0]
+    assert "used as the batch" in warned(report)[0]
     assert report["signature"]["example"]  # other shapes may do as well
 
 
@@ -370,7 +370,7 @@ def test_a_model_under_a_name_that_no_server_looks_for_is_an_error(onnx_file, tm
 def test_several_models_in_a_folder_are_named(tmp_path):
     for name in ("decoder.onnx", "encoder.onnx"):
         (tmp_path / name).write_bytes(b"x")
-    assert "several models: decoder.onnx, encoder.onnx; publish each as a model of its own" in run(tmp_path).stderr
+    assert "several models: decoder.onnx, encoder.onnx; publish each as its own model" in run(tmp_path).stderr
 
 
 def test_missing_weights_are_named_with_the_file_to_add(tmp_path):
@@ -383,7 +383,7 @@ def test_missing_weights_are_named_with_the_file_to_add(tmp_path):
     (tmp_path / "adder.onnx").write_bytes(helper.make_model(graph, ir_version=9).SerializeToString())
     report = inspect(tmp_path / "adder.onnx")
     assert report["missing"] == ["adder.onnx.data"]
-    assert "weights lie in 'adder.onnx.data', which is missing" in errors(report)[0]
+    assert "weights are in 'adder.onnx.data', which is missing" in errors(report)[0]
 
 
 @pytest.mark.parametrize(

@@ -381,6 +381,6 @@ async def test_a_load_that_finds_nothing_changed_leaves_the_drain_before_it_show
 
 async def test_a_missing_model_is_reported_without_steps(tmp_path):
     async with core(tmp_path) as server:
-        with pytest.raises(LoadStopped, match="no model of that name is there") as caught:
+        with pytest.raises(LoadStopped, match="there is no model of that name") as caught:
             await server.load_model("nobody")
         assert (caught.value.code, caught.value.report.steps) == (Code.NOT_FOUND, [])

@@ -187,7 +187,7 @@ async def test_a_file_that_is_no_strings_of_the_state_gives_empty_ones(tmp_path,
         inputs = {"IN": np.array([b"x"], object)}
         answer = await infer(server, "remembers", inputs, sequence_id=1, sequence_start=True, sequence_end=True)
         assert answer["OUT"].tolist() == expected
-    assert ("the file of state 'OLD' holds something else than strings" in caplog.text) is warned
+    assert ("the file of state 'OLD' is not a list of strings" in caplog.text) is warned
 
 
 async def test_a_state_that_a_model_leaves_on_its_device_is_kept_on_the_host(tmp_path):

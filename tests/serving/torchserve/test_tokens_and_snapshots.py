@@ -92,7 +92,7 @@ def test_a_key_stays_where_its_file_cannot_be_written(tmp_path: Path) -> None:
     tokens = Tokens(folder, 60)
     key = json.loads(tokens.path.read_text())["inference"]["key"]
     folder.rename(tmp_path / "moved")
-    with pytest.raises(TorchServeError, match=r"key_file\.json cannot be written, so that the key stays as it was"):
+    with pytest.raises(TorchServeError, match=r"key_file\.json cannot be written, so the key was not changed"):
         tokens.renew(TokenType.INFERENCE)
     tokens.check({"authorization": f"Bearer {key}"}, TokenType.INFERENCE)
 

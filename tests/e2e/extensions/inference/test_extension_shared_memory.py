@@ -151,7 +151,7 @@ def test_a_region_that_is_too_small_is_told_and_not_written_to(client: TritonCli
 
 @pytest.mark.parametrize(
     ("size", "offset", "said"),
-    [(16, 60, "go beyond"), (65, 0, "go beyond"), (12, 0, "Expected 16"), (20, 0, "Expected 16")],
+    [(16, 60, "do not fit"), (65, 0, "do not fit"), (12, 0, "Expected 16"), (20, 0, "Expected 16")],
 )
 def test_bounds_of_inputs_are_checked(client: TritonClient, size: int, offset: int, said: str) -> None:
     with region(client, 64) as place:
@@ -167,7 +167,7 @@ def test_bounds_of_outputs_are_checked(client: TritonClient) -> None:
         message = refused(
             client, "INVALID_ARG", client.call, "infer", "identity_fp32", client.tensors({"INPUT0": X}), outputs=outputs
         )
-        assert "go beyond" in message
+        assert "do not fit" in message
 
 
 def test_a_region_is_described_until_it_is_unregistered(client: TritonClient) -> None:

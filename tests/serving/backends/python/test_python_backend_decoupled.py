@@ -154,7 +154,7 @@ async def test_an_error_is_one_response_and_the_stream_goes_on(tmp_path):
             ),
             "must return None",
         ),
-        (decoupled("del sender; gc.collect()"), "let go of the request's response sender"),
+        (decoupled("del sender; gc.collect()"), "dropped the request's response sender"),
     ],
 )
 @in_a_loop

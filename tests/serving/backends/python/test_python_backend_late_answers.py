@@ -108,7 +108,7 @@ async def test_a_sender_that_is_let_go_without_an_answer_fails_the_request(tmp_p
     model(tmp_path)
     async with core(tmp_path) as server:
         await server.load_model("model")
-        with pytest.raises(ServingError, match="let go of the request's response sender without its final flag"):
+        with pytest.raises(ServingError, match="dropped the request's response sender without the final flag"):
             await ask(server, DROPPED)
         assert await ask(server, RETURNED) == RETURNED
 

@@ -131,7 +131,7 @@ def test_a_refused_line_is_named_with_the_remedy(tmp_path: Path) -> None:
     assert caught.value.code is Code.INVALID_ARG
     assert caught.value.message == (
         "requirements.txt of the archive, line 3 ('--extra-index-url http://evil/simple'): expected packages by name or files "
-        "of the archive: where packages come from is said by the environment of the server (PIP_INDEX_URL) or pip.conf"
+        "of the archive: the server's environment (PIP_INDEX_URL) or pip.conf sets where packages come from"
     )
 
 
