@@ -1,4 +1,4 @@
-"""The facade InferenceServer, which knows no protocol. Every frontend calls it, and models call other models through it.
+"""The protocol-neutral facade InferenceServer, which every frontend calls, and through which models call other models.
 
 May import every room except the frontends. `serving.program` makes the only InferenceServer of the process.
 """

@@ -1,5 +1,5 @@
-"""Statistics of each model version, the request log, traces and the server's log. Nothing in this package changes an answer.
+"""Statistics of each model version, the request log, traces and the server's log.
 
-It may import `resources`, `cli` and `core`. Models update the counters, `serving.server` adds the observers, and the frontends
-render the figures.
+This package never changes an answer. May import `resources`, `cli` and `core`. Models update the counters, `serving.server`
+adds the observers, and the frontends render the figures.
 """

@@ -1,4 +1,4 @@
-"""The program of a worker, which serves the HTTP and gRPC connections of clients. It has no models.
+"""The program of a worker, which serves the HTTP and gRPC connections of clients, and has no models.
 
     worker.py         the listeners of the worker, and its connections to the core
     core_client.py    replaces the InferenceServer, and sends infer requests over the link
