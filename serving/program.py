@@ -205,7 +205,7 @@ async def _drain_of_clients(options: Options) -> None:
     """Keep serving for --drain-secs, so that a load balancer can send its clients to other servers."""
     drain_s = shutdown.drain_s(options.drain_secs, options.behind_load_balancer)
     if drain_s:
-        log.info("not ready any more, and serving on for %g s: see --drain-secs", drain_s)
+        log.info("reporting not ready, and serving for %g more seconds: see --drain-secs", drain_s)
         await asyncio.sleep(drain_s)
 
 

@@ -107,8 +107,8 @@ WITHOUT_EFFECT = (
 )
 # Flags that are refused unless their value is false, so that a missing feature does not go unnoticed.
 REFUSED = {
-    "--allow-sagemaker": "this server has no routes for SageMaker; give false, and a proxy that has /ping and /invocations",
-    "--allow-vertex-ai": "this server has no routes for Vertex AI; give false, and let it use those of V2",
+    "--allow-sagemaker": "this server has no routes for SageMaker; set it to false, and proxy /ping and /invocations",
+    "--allow-vertex-ai": "this server has no routes for Vertex AI; set it to false, and let Vertex AI use the V2 routes",
 }
 
 
@@ -252,19 +252,21 @@ def _repository_flags(add: Add) -> None:
     add(
         "--model-store",
         repository,
-        "the same as --model-repository; with a plugin's flags the folder of archives that models are registered from",
+        "the same as --model-repository, or with a plugin's flags the folder of the archives to register",
         action="append",
         dest="model_store",
         default=[],
     )
-    add("--repository-cache-folder", Path, "where models of the cloud are copied to while the server runs")
+    add(
+        "--repository-cache-folder", Path, "folder for copies of the models in cloud repositories while the server runs"
+    )
     add(
         "--model-control-mode",
         lowered,
         "none: load all at start; poll: follow the folder; explicit: load on request",
         choices=MODES,
     )
-    add("--model-namespacing", boolean, "serve models of the same name, one in each repository")
+    add("--model-namespacing", boolean, "serve models with the same name from several repositories")
     add(
         "--load-model",
         str,
@@ -275,17 +277,17 @@ def _repository_flags(add: Add) -> None:
     add(
         "--repository-poll-secs",
         seconds,
-        "poll mode: seconds between two looks at the repositories; 0 for one look at start",
+        "poll mode: seconds between two polls of the repositories; 0 to poll only at start",
     )
     add("--strict-model-config", boolean, "true: config.pbtxt must be complete (deprecated in Triton)", default=None)
     add("--disable-auto-complete-config", boolean, "do not complete config.pbtxt from the model file")
     add(
         "--wanted-models-file",
         Path,
-        "JSON list of the models that somebody will load: one that is not there yet is 503",
+        "JSON list of models that will be loaded: requests to one that is not loaded yet get 503",
     )
     add("--traffic-remotes", Path, "JSON file of the other servers that rollouts may call, with the headers to send")
-    add("--strict-readiness", boolean, "ready only while every model that should be loaded is")
+    add("--strict-readiness", boolean, "ready only while every model that should be loaded serves")
     add(
         "--ready-despite-new-models",
         boolean,
@@ -295,33 +297,33 @@ def _repository_flags(add: Add) -> None:
     add(
         "--model-environment",
         lowered,
-        "the variables of the server's environment that models in processes of their own see: all, or bounded to the "
-        "system's, the locale's and the frameworks'",
+        "environment variables that models in separate processes see: all, or bounded to those of the system, the "
+        "locale and the frameworks",
         choices=("all", "bounded"),
     )
     add("--exit-on-error", boolean, "end when a model fails to load at start")
-    add("--behind-load-balancer", boolean, "a load balancer asks /v2/health/ready: --drain-secs is 5 by default")
+    add("--behind-load-balancer", boolean, "a load balancer polls /v2/health/ready: --drain-secs is 5 by default")
     add(
         "--drain-secs",
         seconds,
-        "how long a server that is told to end, and not ready any more, still takes connections",
+        "how long the server accepts connections after a stop signal, while it reports not ready",
     )
     add("--exit-timeout-secs", seconds, "how long a shutdown waits for requests under way")
     add(
         "--process-heartbeat-timeout-secs",
         heartbeat_timeout,
-        "replace a model's process that has given no heartbeat for so long",
+        "replace a model's process that has sent no heartbeat for this time",
     )
     add("--model-load-thread-count", at_least_one, "how many models load at the same time")
-    add("--model-load-retry-count", whole, "how often a load that failed is tried again")
+    add("--model-load-retry-count", whole, "how often a failed load is retried")
     add(
         "--model-load-gpu-limit",
         gpu_limit,
-        "<device>:<fraction>: load nothing on a GPU whose memory is used to more than that; may be repeated",
+        "<device>:<fraction>: load no model on a GPU if more of its memory is used; may be repeated",
         action="append",
         default=[],
     )
-    add("--model-config-name", config_name, "use <model>/configs/<name>.pbtxt where a model has it")
+    add("--model-config-name", config_name, "use <model>/configs/<name>.pbtxt if a model has this file")
     add(
         "--backend-config",
         backend_setting,
@@ -335,28 +337,32 @@ def _residency_flags(add: Add) -> None:
     add(
         "--host-policy",
         host_policy,
-        "<policy>,cpu-cores=<cores> or <policy>,numa-node=<number>: where its instances run; may be repeated",
+        "<policy>,cpu-cores=<cores> or <policy>,numa-node=<number>: where instances with the policy run; may be repeated",
         action="append",
         default=[],
     )
     add("--check-memory", boolean, "refuse a model whose files do not fit into the available memory")
     add("--memory-budget", count, "bytes on the host that models may hold before evictable ones are put to sleep")
-    add("--gpu-memory-budget", count, "the same for each GPU")
+    add("--gpu-memory-budget", count, "bytes on each GPU that models may hold before evictable ones are put to sleep")
     add(
         "--request-memory-limit",
         count,
         "bytes of requests held at a time; by default a quarter of the machine's memory",
     )
-    add("--request-stall-secs", seconds, "how long a request that has begun may fall short of its rate; 0 for ever")
-    add("--request-min-rate", whole, "bytes a second that a client which has begun a request must send")
-    add("--grpc-stream-idle-secs", seconds, "how long a stream stays open on which nothing is asked; 0 for ever")
+    add(
+        "--request-stall-secs",
+        seconds,
+        "how long a request may arrive more slowly than --request-min-rate; 0 for no limit",
+    )
+    add("--request-min-rate", whole, "bytes a second that a client must send while its request is incomplete")
+    add("--grpc-stream-idle-secs", seconds, "how long a stream without requests stays open; 0 for no limit")
 
 
 def _scheduling_flags(add: Add) -> None:
     add(
         "--cache-config",
         cache_setting,
-        "local,size=<bytes>: keep answers of models with response_cache",
+        "local,size=<bytes>: cache the responses of models with response_cache",
         action="append",
         default=[],
     )
@@ -380,7 +386,7 @@ def _http_flags(add: Add) -> None:
     add(
         "--frontend-workers",
         workers,
-        "processes that speak HTTP and gRPC for this one, which then only runs models; 0 for none",
+        "processes that serve HTTP and gRPC, while the main process only runs models; 0 for none",
     )
     _tls_flags(add, "http")
     add("--allow-http", boolean, "serve HTTP")
@@ -399,10 +405,10 @@ def _http_flags(add: Add) -> None:
 
 def _tls_flags(add: Add, protocol: str) -> None:
     add(f"--{protocol}-use-ssl", boolean, "speak TLS")
-    add(f"--{protocol}-use-ssl-mutual", boolean, "speak TLS only with clients that show a certificate")
+    add(f"--{protocol}-use-ssl-mutual", boolean, "require a client certificate (mutual TLS)")
     add(f"--{protocol}-server-cert", Path, "PEM file of the server's certificate chain")
-    add(f"--{protocol}-server-key", Path, "PEM file of its private key")
-    add(f"--{protocol}-root-cert", Path, "PEM file of the authority that signs clients' certificates")
+    add(f"--{protocol}-server-key", Path, "PEM file of the certificate's private key")
+    add(f"--{protocol}-root-cert", Path, "PEM file of the CA that signs clients' certificates")
     add(f"--{protocol}-header-forward-pattern", pattern, "headers that match become parameters of the request")
 
 
@@ -411,7 +417,7 @@ def _grpc_flags(add: Add) -> None:
     add(
         "--grpc-infer-response-compression-level",
         lowered,
-        "compress responses for clients that take it",
+        "compress responses for clients that accept it",
         choices=("none", "low", "medium", "high"),
     )
     add("--allow-grpc", boolean, "serve gRPC")
@@ -430,18 +436,26 @@ def _grpc_flags(add: Add) -> None:
 
 def _keepalive_flags(add: Add) -> None:
     """Add the keepalive flags. Their values are milliseconds or counts."""
-    add("--grpc-keepalive-time", count, "ping a connection after so much silence")
-    add("--grpc-keepalive-timeout", count, "close a connection whose ping is not answered in this time")
-    add("--grpc-keepalive-permit-without-calls", boolean, "ping and be pinged without calls under way too")
+    add("--grpc-keepalive-time", count, "milliseconds of silence after which a connection is pinged")
+    add("--grpc-keepalive-timeout", count, "milliseconds after which a connection with an unanswered ping is closed")
+    add("--grpc-keepalive-permit-without-calls", boolean, "send and accept pings even if no call is under way")
     add(
         "--grpc-http2-max-pings-without-data",
         whole,
-        "most pings of the server without data between them; 0 for any number",
+        "most pings of the server without data between them; 0 for no limit",
     )
-    add("--grpc-http2-min-recv-ping-interval-without-data", whole, "shortest time between two pings of a client")
-    add("--grpc-http2-max-ping-strikes", whole, "how many early pings a client may send; 0 for any number")
-    add("--grpc-max-connection-age", whole, "close a connection of this age; 0 for never")
-    add("--grpc-max-connection-age-grace", whole, "cancel the calls left on it so much later; 0 for never")
+    add(
+        "--grpc-http2-min-recv-ping-interval-without-data",
+        whole,
+        "shortest time in milliseconds between two pings of a client",
+    )
+    add("--grpc-http2-max-ping-strikes", whole, "how many early pings a client may send; 0 for no limit")
+    add("--grpc-max-connection-age", whole, "milliseconds after which a connection is closed; 0 for never")
+    add(
+        "--grpc-max-connection-age-grace",
+        whole,
+        "milliseconds after which the remaining calls of that connection are cancelled; 0 for never",
+    )
 
 
 def _other_flags(add: Add) -> None:
@@ -456,13 +470,13 @@ def _other_flags(add: Add) -> None:
         action="append",
         default=[],
     )
-    add("--metrics-buckets-per-doubling", latency_buckets, "how finely latencies are counted: 1, 2, 5 or 10")
+    add("--metrics-buckets-per-doubling", latency_buckets, "latency buckets for each doubling: 1, 2, 5 or 10")
     add("--metrics-interval-ms", count, "milliseconds between two readings of the machine's metrics")
     add("--allow-cpu-metrics", boolean, "show the machine's CPU and memory")
     add("--allow-gpu-metrics", boolean, "show its GPUs")
     add("--auth-file", Path, "JSON file of hashed tokens: who may infer which models")
     add("--address-file", Path, "write the bound addresses and the process id here, as JSON, once the listeners answer")
-    add("--traffic-state", Path, "where rollouts' breaches are kept, so that a restart does not undo them")
+    add("--traffic-state", Path, "file for the breaches of rollouts, so that they survive a restart")
     add("--id", str, "name of this server in its metadata", dest="server_id", default="slipway")
     add(
         "--trace-config",
@@ -476,15 +490,18 @@ def _other_flags(add: Add) -> None:
     add("--request-log", str, "write one JSON line for each request to this file, '-' for standard output")
     add("--request-log-sample", fraction, "the part of the requests that is logged, from 0.01 to 1")
     add(
-        "--request-log-client", str, "hashed: log who asked, as a salted hash of the address", choices=("off", "hashed")
+        "--request-log-client",
+        str,
+        "hashed: log the client, as a salted hash of its address",
+        choices=("off", "hashed"),
     )
     add("--log-verbose", verbosity, "1 and more: log requests to the repository and details of loading")
     add("--log-info", boolean, "log informative messages")
     add("--log-warning", boolean, "log warnings")
     add("--log-error", boolean, "log errors")
     add("--log-file", Path, "write the log to this file; it may be moved away while the server runs")
-    add("--log-console", boolean, "write the log to standard error beside the file, too")
-    add("--log-file-max-bytes", whole, "begin a new file at this size and keep five older ones; 0 for one file")
+    add("--log-console", boolean, "write the log to standard error, too")
+    add("--log-file-max-bytes", whole, "size at which a new file begins, with five older files kept; 0 for one file")
     formats = [name for plugin in PLUGINS for name in plugin.log_formats]
     add("--log-format", str, "how lines begin", choices=("default", "ISO8601", *formats))
 

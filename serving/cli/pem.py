@@ -39,8 +39,8 @@ def load_chain(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
         context.load_cert_chain(certificate, key, password=_refuse_password)
     except _Encrypted:
         raise UnusablePem(
-            f"the private key in '{key}' is encrypted, and nobody is asked for its password: openssl pkey -in {key} -out "
-            "plain.pem writes it without one"
+            f"the private key in '{key}' is encrypted, which is not supported: openssl pkey -in {key} -out plain.pem "
+            "decrypts it"
         ) from None
     except ssl.SSLError as error:
         raise UnusablePem(_why(error, certificate, key)) from None
@@ -96,11 +96,9 @@ def _why(error: ssl.SSLError, certificate: Path, key: Path) -> str:
     if reason.endswith("KEY_TOO_SMALL"):
         return f"the key of '{certificate}' is too small to be safe; make one of 2048 bits or more: {_PAIR}"
     if reason.endswith("MD_TOO_WEAK"):
-        return (
-            f"'{certificate}' is signed with a digest that is no longer safe; have it made anew with SHA-256: {_PAIR}"
-        )
+        return f"'{certificate}' is signed with a digest that is no longer safe; create a new one with SHA-256: {_PAIR}"
     if reason in ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"):
-        return f"the private key in '{key}' is not that of the certificate in '{certificate}'"
+        return f"the private key in '{key}' does not match the certificate in '{certificate}'"
     return f"'{certificate}' or '{key}' is damaged ({(reason or 'unknown').replace('_', ' ').lower()})"
 
 

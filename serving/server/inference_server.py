@@ -159,7 +159,7 @@ class InferenceServer:
                 else:
                     await self._manager.poller.list_models()
             except Exception:
-                log.exception("looking at the model repository failed; trying again")
+                log.exception("polling the model repository failed; trying again")
 
     # -- health ----------------------------------------------------------------------------------------------------
     def live(self) -> bool:

@@ -208,7 +208,7 @@ class _Writer(threading.Thread):
         try:
             fresh = self._open()
         except OSError as error:
-            log.warning("the request log cannot be opened anew and stays in its old file: %s", error.strerror)
+            log.warning("the request log cannot be reopened and stays in its old file: %s", error.strerror)
             return
         os.close(self._file)
         self._file = fresh

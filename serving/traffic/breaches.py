@@ -123,7 +123,7 @@ def _read(path: Path) -> dict[str, Breach]:
     rows = content.items() if isinstance(content, dict) else [("", content)]
     known = {model: Breach(**row) for model, row in rows if _whole(row)}
     if len(known) < len(rows):
-        log.error("%s has entries that are no breach of a rollout: they are passed over", path)
+        log.error("%s has entries that are not breaches of rollouts: they are ignored", path)
     return known
 
 

@@ -122,7 +122,7 @@ def compare(
             if name not in candidate:
                 found.mismatch(f"output '{name}' is missing in the candidate's answer")
             elif name not in stable:
-                found.mismatch(f"output '{name}' is in the candidate's answer alone")
+                found.mismatch(f"output '{name}' is only in the candidate's answer")
             else:
                 _compare_output(found, name, stable[name], candidate[name], tolerance, name in classes)
     return found
@@ -144,7 +144,7 @@ def _compare_output(
 ) -> None:
     kinds = datatype_of(stable).name, datatype_of(candidate).name
     if kinds[0] != kinds[1]:
-        found.mismatch(f"output '{name}' is {kinds[0]} of stable and {kinds[1]} of the candidate")
+        found.mismatch(f"output '{name}' is {kinds[0]} of stable but {kinds[1]} of the candidate")
     if stable.shape != candidate.shape:
         found.mismatch(
             f"output '{name}' is {list(stable.shape)} of stable and {list(candidate.shape)} of the candidate"
@@ -177,7 +177,7 @@ def _compare_numbers(
             apart = found.count_difference(first[finite], second[finite], tolerance) or 0
         beyond += apart
     if odd:
-        found.differ(f"output '{name}': {odd} of {stable.size} elements are NaN or infinite in one answer alone")
+        found.differ(f"output '{name}': {odd} of {stable.size} elements are NaN or infinite in only one answer")
     if beyond:
         found.tell(f"output '{name}': {beyond} of {stable.size} elements are beyond the tolerance")
 
@@ -190,7 +190,7 @@ def _compare_classes(found: Comparison, name: str, stable: Tensor, candidate: Te
         found.top1_compared += 1
         found.top1_agreed += classes[0] == classes[1]
         if classes[0] != classes[1]:
-            found.tell(f"output '{name}' has another class first of stable than of the candidate")
+            found.tell(f"output '{name}': the first class differs")
         return
     first, second = (one.reshape(-1, one.shape[-1]).argmax(1) for one in (stable, candidate))
     found.top1_compared += len(first)
@@ -198,9 +198,7 @@ def _compare_classes(found: Comparison, name: str, stable: Tensor, candidate: Te
     found.top1_agreed += int(np.count_nonzero(agreed))
     if not agreed.all():
         apart = int(np.count_nonzero(~agreed))
-        found.tell(
-            f"output '{name}' has another class first of stable than of the candidate in {apart} of {agreed.size} rows"
-        )
+        found.tell(f"output '{name}': the first class differs in {apart} of {agreed.size} rows")
 
 
 # -- BYTES ---------------------------------------------------------------------------------------------------------------

@@ -514,7 +514,7 @@ def _too_few(sample: _Sample, enough: int, *arms: _Counts) -> _Finding | None:
         if count < max(1, enough):
             detail = f"{count} of {enough} requests to {name} in {_round(sample, arm.window_s)}"
             if arm is sample.stable and sample.policy.weight >= 100:
-                detail += ", and at 100 % no more come: what to compare with is known from a smaller weight only"
+                detail += ", and at 100 % no more come: its figures can only come from a smaller weight"
             return _Finding(detail, samples=samples)
     return None
 

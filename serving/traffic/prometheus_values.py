@@ -167,13 +167,13 @@ def query_value(answer: bytes) -> float:
             raise ValueError(f"finds {len(result)} series; sum them up" if result else "finds nothing")
         value = result[1] if kind == "scalar" else result[0]["value"][1]
     except (KeyError, TypeError, IndexError, JSONDecodeError) as error:
-        raise ValueError("gets what is no answer of a Prometheus") from error
+        raise ValueError("gets an answer that is not in Prometheus' format") from error
     try:
         if abs(number := float(value)) < TOO_LARGE:
             return number
     except (TypeError, ValueError):  # refused below
         pass
-    raise ValueError(f"gives {str(value)[:20]}, which is no number to compare")
+    raise ValueError(f"gives {str(value)[:20]}, which cannot be compared")
 
 
 class PrometheusValues:

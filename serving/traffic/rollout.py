@@ -249,12 +249,12 @@ class Rollout:
         stable, candidate, asked = self.stable.words, self.candidate.words, f"{self.policy.weight:g} %"
         line = f"{candidate} gets {asked} of the requests that name no version, {stable} the others"
         if self.policy.shadow is not None:
-            line += f"; {self.policy.shadow.share:g} % of those are asked of {candidate}, too"
+            line += f"; {self.policy.shadow.share:g} % of those are mirrored to {candidate}"
         if self._differs:
             line += f". Requests that one takes the other may refuse: {candidate} has {self._differs}"
         if self.breached is not None:
             line = f"{candidate} gets no more requests (the policy says {asked}): {self.breached.reason}"
-            line += ". A policy with another 'rollout' name begins anew"
+            line += ". A policy with another 'rollout' name starts again"
         if line != self._logged:
             self._logged = line
             level = logging.WARNING if self.breached is not None or self._differs else logging.INFO

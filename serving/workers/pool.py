@@ -124,7 +124,7 @@ class FrontendWorkers:
                 )
                 return
             delay_s = _FIRST_DELAY_S if time.monotonic() - began >= _LONG_RUN_S else min(2 * delay_s, _LAST_DELAY_S)
-            log.error("frontend worker %d %s; it is started again in %g s", index + 1, reason, delay_s)
+            log.error("frontend worker %d %s; it is restarted in %g s", index + 1, reason, delay_s)
             await asyncio.sleep(delay_s)
 
     async def _run(self, index: int, ready: "asyncio.Future[None]") -> str:

@@ -159,7 +159,7 @@ class Call(MessageStream):
         if awaited is Awaited.REQUEST:
             self.fail(Status.DEADLINE_EXCEEDED, "the request came too slowly: see --request-min-rate")
         elif awaited is Awaited.MESSAGE:
-            self.fail(Status.CANCELLED, "nothing was asked on this stream for too long: see --grpc-stream-idle-secs")
+            self.fail(Status.CANCELLED, "the stream was idle for too long: see --grpc-stream-idle-secs")
         else:
             super().overdue(awaited)
 

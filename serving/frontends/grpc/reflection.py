@@ -137,7 +137,7 @@ class Reflection:
                 raise KeyError("extension")
             else:
                 answer.error_response.error_code = int(Status.INVALID_ARGUMENT)
-                answer.error_response.error_message = "the request asks nothing that this server knows"
+                answer.error_response.error_message = "the request has no question that this server supports"
         except KeyError:
             answer.error_response.error_code = int(Status.NOT_FOUND)
             answer.error_response.error_message = "not found"

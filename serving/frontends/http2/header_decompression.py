@@ -47,7 +47,7 @@ class FieldDecoder:
         try:
             return self._decode(block)
         except LookupError:
-            raise HeaderBlockError("the block ends too early, or refers to a field that there is not") from None
+            raise HeaderBlockError("the block ends too early, or refers to a field that does not exist") from None
 
     def _decode(self, block: bytes) -> HeaderList:
         fields: HeaderList = []

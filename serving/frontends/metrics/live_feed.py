@@ -66,7 +66,7 @@ class LiveFeed:
         taken = list(self._addresses.values())
         alike = taken.count("") if with_key else len(taken) - taken.count("")
         if alike >= MAX_SUBSCRIBERS or (address and taken.count(address) >= MAX_OF_ADDRESS):
-            raise unavailable("the live feed has as many subscribers as it takes")
+            raise unavailable("the live feed has too many subscribers")
         self._addresses[exchange] = address
         exchange.start_stream("text/event-stream", on_abandoned=self._unsubscribe)
         exchange.write(self._hello)

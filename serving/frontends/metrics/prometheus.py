@@ -270,7 +270,7 @@ _ARM_FAMILIES: tuple[tuple[str, str, str, ArmSamples], ...] = (
     (
         "slipway_rollout_weight",
         "gauge",
-        "Per cent of the requests that an arm is given",
+        "Percentage of the requests that an arm gets",
         _of_arm(lambda one: one.rollout.share(one.arm)),
     ),
     (
@@ -282,13 +282,13 @@ _ARM_FAMILIES: tuple[tuple[str, str, str, ArmSamples], ...] = (
     (
         "slipway_rollout_errors_total",
         "counter",
-        "Of them, those that failed by no fault of the client",
+        "Requests of an arm that failed without a mistake of the client",
         _of_arm(lambda one: one.arm.figures.errors),
     ),
     (
         "slipway_rollout_request_duration_seconds",
         "histogram",
-        "Time from a request's arrival to its answer, of those that did not fail",
+        "Time from a request's arrival to its answer, if it did not fail",
         lambda name, one: _merged_lines(name, one.labels, one.arm.figures.latency, one.buckets),
     ),
     ("slipway_rollout_breached", "gauge", "Whether a guardrail has taken the candidate out", _breached),
@@ -298,11 +298,16 @@ _ARM_FAMILIES: tuple[tuple[str, str, str, ArmSamples], ...] = (
         "Answers of the candidate that were compared with stable's",
         _of_shadow("compared"),
     ),
-    ("slipway_shadow_disagreed_total", "counter", "Of them, those beyond the tolerance", _of_shadow("disagreed")),
+    (
+        "slipway_shadow_disagreed_total",
+        "counter",
+        "Compared answers that are beyond the tolerance",
+        _of_shadow("disagreed"),
+    ),
     (
         "slipway_shadow_mismatched_total",
         "counter",
-        "Of them, those with other names, shapes or datatypes",
+        "Compared answers with other names, shapes or datatypes",
         _of_shadow("mismatched"),
     ),
     (
@@ -311,7 +316,7 @@ _ARM_FAMILIES: tuple[tuple[str, str, str, ArmSamples], ...] = (
         "Mirrors that the candidate failed or did not answer in time",
         _of_shadow("failed"),
     ),
-    ("slipway_shadow_dropped_total", "counter", "Mirrors that were given up, by reason", _dropped),
+    ("slipway_shadow_dropped_total", "counter", "Mirrors that were dropped, by reason", _dropped),
 )
 
 

@@ -137,7 +137,7 @@ def _include_usage(body: JsonObject, stream: bool) -> bool:
     if options is None:
         return False
     if not stream or not isinstance(options, dict):
-        raise WrongField("stream_options", "'stream_options' is an object that goes with a 'stream' of true only")
+        raise WrongField("stream_options", "'stream_options' must be an object, and needs a 'stream' of true")
     return _flag(options, "include_usage")
 
 

@@ -58,7 +58,7 @@ def _tls_context(listed: ListedServer) -> ssl.SSLContext:
 
 
 def _unreadable(listed: ListedServer, what: str) -> ServingError:
-    return invalid(f"--traffic-remotes: {what} of {listed.address.origin} cannot be read as what TLS needs, in PEM")
+    return invalid(f"--traffic-remotes: {what} of {listed.address.origin} cannot be read as PEM files for TLS")
 
 
 class RemoteAllowList:
@@ -81,6 +81,6 @@ class RemoteAllowList:
             raise invalid(error.message) from None
         if listed is None:
             raise invalid(
-                f"'{address}' is not listed in --traffic-remotes: add \"{address.origin}\" to that file to have it called"
+                f"'{address}' is not listed in --traffic-remotes: add \"{address.origin}\" to that file to allow it"
             )
         return RemoteAccess.of(address, listed)

@@ -43,9 +43,9 @@ class JsonService(RemoteProtocol):
             outputs = await off_loop(sum(map(len, bodies)), self._response.read, *arguments)
         except (LookupError, ValueError, TypeError, OverflowError) as error:
             what = (
-                "something that is no JSON"
+                "content that is not JSON"
                 if isinstance(error, orjson.JSONDecodeError)
-                else "JSON in which the outputs do not stand where 'response' says, or not as their datatypes"
+                else "JSON without the outputs at the paths in 'response', or with other datatypes"
             )
             raise internal(f"the server at {self._address} answered with {what}") from None
         return RemoteAnswer(outputs, self._version)

@@ -99,7 +99,7 @@ def refused(address: Address, status: int, body: bytes) -> ServingError:
 
 
 def not_permitted(address: Address) -> str:
-    return f"the server at {address} does not permit it: --traffic-remotes has headers for that"
+    return f"the server at {address} denies permission: list the needed headers in --traffic-remotes"
 
 
 def _error_text(body: bytes) -> str:

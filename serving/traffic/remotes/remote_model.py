@@ -56,7 +56,7 @@ class RemoteModel:
             raise unsupported("a decoupled model cannot have an arm of its rollout on another server")
         if config.HasField("sequence_batching") and remote.protocol not in KEEP_SEQUENCES:
             raise unsupported(
-                f"a model with sequences cannot have an arm of its rollout on a server that is asked over '{remote.protocol}': "
+                f"a model with sequences cannot have an arm of its rollout on a server with protocol '{remote.protocol}': "
                 f"expected {' or '.join(KEEP_SEQUENCES)}"
             )
         self.address = access.address
@@ -156,7 +156,9 @@ class RemoteModel:
         tasks = list(self._tasks.items())
         for request, task in tasks:
             task.cancel()
-            request.respond(unavailable(f"model '{self._name}' is being taken from the server at {self.address}"))
+            request.respond(
+                unavailable(f"model '{self._name}' is being disconnected from the server at {self.address}")
+            )
         await asyncio.gather(*(task for _, task in tasks), return_exceptions=True)
         await self.drain()
 

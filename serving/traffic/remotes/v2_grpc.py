@@ -141,7 +141,7 @@ def _decode(address: Address, content: bytes) -> RemoteAnswer:
             else:
                 outputs[output.name] = _typed(output).reshape(shape)
         return RemoteAnswer(outputs, version_number(answer.model_version), parameters)
-    raise internal(f"the server at {address} answered with something else than outputs of the V2 protocol")
+    raise internal(f"the server at {address} answered with something other than outputs of the V2 protocol")
 
 
 def _typed(output: pb.ModelInferResponse.InferOutputTensor) -> Tensor:

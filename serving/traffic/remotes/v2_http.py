@@ -124,7 +124,7 @@ def json_text(name: str, value: bytes | str) -> str:
     try:
         return value.decode() if isinstance(value, bytes) else str(value)
     except UnicodeDecodeError:
-        raise unsupported(f"input '{name}' holds bytes that are no UTF-8, which JSON cannot carry") from None
+        raise unsupported(f"input '{name}' has bytes that are not UTF-8, which JSON cannot carry") from None
 
 
 def json_numbers(name: str, numbers: Tensor) -> Tensor:
@@ -154,7 +154,7 @@ def decode(address: Address, body: bytes, header_length: str) -> RemoteAnswer:
         return RemoteAnswer(outputs, version_number(answer.get("model_version")), kept)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, ServingError):
         raise internal(
-            f"the server at {address} answered with something else than outputs of the V2 protocol"
+            f"the server at {address} answered with something other than outputs of the V2 protocol"
         ) from None
 
 

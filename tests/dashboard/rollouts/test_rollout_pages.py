@@ -513,11 +513,11 @@ def test_answers_that_differ_are_listed_and_their_largest_difference_is_marked(
 def test_a_page_says_why_the_candidate_did_not_answer_to_those_who_may_see_inputs(
     shadow: Rollout, server: Server, as_person: Callable[..., Client]
 ) -> None:
-    trouble = {"reason": "the server at http://b:8080 does not permit it", "at": 1.8e9}
+    trouble = {"reason": "the server at http://b:8080 denies permission", "at": 1.8e9}
     figures(shadow, server, stable=100, candidate=0, shadow={**shadow_report(), "trouble": trouble})
     at = f"/models/relu/rollouts/{shadow.name}/"
-    assert "The server at http://b:8080 does not permit it." in as_person("operate").get(at).content.decode()
-    assert "does not permit it" not in as_person("view").get(at).content.decode()
+    assert "The server at http://b:8080 denies permission." in as_person("operate").get(at).content.decode()
+    assert "denies permission" not in as_person("view").get(at).content.decode()
 
 
 def test_a_shadow_is_stopped_by_its_button(shadow: Rollout, server: Server, as_person: Callable[..., Client]) -> None:

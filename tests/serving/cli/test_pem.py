@@ -55,8 +55,8 @@ def _sign(folder: Path, name: str, bits: int = 2048, days: int = 1) -> Files:
     ("certificate", "key", "said"),
     [
         ("small.pem", "small.key", "too small to be safe; make one of 2048 bits"),
-        ("good.pem", "other.key", r"is not that of the certificate in '.*good\.pem'"),
-        ("good.pem", "encrypted.key", "is encrypted, and nobody is asked for its password"),
+        ("good.pem", "other.key", r"does not match the certificate in '.*good\.pem'"),
+        ("good.pem", "encrypted.key", "is encrypted, which is not supported"),
         ("java.pem", "good.key", r"'.*java\.pem' has no certificate in PEM: it is a Java keystore"),
         ("der.pem", "good.key", "it is DER or a PKCS12 keystore; make PEM files"),
         ("good.key", "good.pem", "are the two files the wrong way round"),

@@ -86,12 +86,12 @@ def test_names_shapes_and_datatypes_that_differ_are_mismatches() -> None:
     assert (missing.mismatched, missing.disagreed, missing.score) == (True, True, WORST)
     assert missing.details == ["output 'z' is missing in the candidate's answer"]
     more = compare({"y": f32(1.0)}, {"y": f32(1.0), "z": f32(1.0)}, NONE, frozenset())
-    assert more.details == ["output 'z' is in the candidate's answer alone"]
+    assert more.details == ["output 'z' is only in the candidate's answer"]
     shape = of(f32(1.0, 2.0), f32(1.0))
     assert shape.mismatched
-    assert shape.details == ["output 'y' is [1, 2] of stable and [1, 1] of the candidate"]
+    assert shape.details == ["output 'y' is [1, 2] of stable but [1, 1] of the candidate"]
     datatype = of(f32(1.0), np.array([[1.5]]))
-    assert datatype.details[0] == "output 'y' is FP32 of stable and FP64 of the candidate"
+    assert datatype.details[0] == "output 'y' is FP32 of stable but FP64 of the candidate"
     assert datatype.max_absolute == 0.5
 
 
@@ -109,8 +109,8 @@ def test_a_difference_is_described_without_the_clients_answer() -> None:
     """Everybody who sees the rollout reads it; the answers are clients' data."""
     stable, candidate = np.array([[0, 0, 9.25]] * 2, np.float32), np.array([[0, 8.75, 0]] * 2, np.float32)
     rows, row = of(stable, candidate, classes=("y",)), of(stable[:1], candidate[:1], classes=("y",))
-    assert rows.details[0] == "output 'y' has another class first of stable than of the candidate in 2 of 2 rows"
-    assert row.details[0] == "output 'y' has another class first of stable than of the candidate"
+    assert rows.details[0] == "output 'y': the first class differs in 2 of 2 rows"
+    assert row.details[0] == "output 'y': the first class differs"
     assert not [one for one in rows.details + row.details if "9.25" in one or "8.75" in one]
 
 

@@ -108,7 +108,7 @@ async def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_replace
         ),
         (503, {}, b"<html>", Code.UNAVAILABLE, "answered with HTTP 503"),
         (404, {}, b'{"detail": "Not Found"}', Code.UNAVAILABLE, "HTTP 404: Not Found"),
-        (401, {}, b"{}", Code.UNAVAILABLE, "does not permit it: --traffic-remotes has headers for that"),
+        (401, {}, b"{}", Code.UNAVAILABLE, "denies permission: list the needed headers in --traffic-remotes"),
         (
             307,
             {"Location": "http://127.0.0.1:1/admin"},
@@ -116,8 +116,8 @@ async def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_replace
             Code.UNAVAILABLE,
             "redirect (HTTP 307), which is not followed",
         ),
-        (200, {}, b"not json", Code.INTERNAL, "answered with something that is no JSON"),
-        (200, {}, b'{"result": {}}', Code.INTERNAL, "the outputs do not stand where 'response' says"),
+        (200, {}, b"not json", Code.INTERNAL, "answered with content that is not JSON"),
+        (200, {}, b'{"result": {}}', Code.INTERNAL, "JSON without the outputs at the paths in 'response'"),
         (200, {}, b'{"result": {"sum": "many", "labels": ["x"]}}', Code.INTERNAL, "the outputs do not stand"),
         (
             200,

@@ -174,7 +174,7 @@ async def test_an_answer_that_is_no_v2_is_one_sentence(tmp_path: Path) -> None:
     with service(lambda received: (200, {}, odd[max(0, len(other.received) - 2)])) as other:
         model = remote_model(tmp_path, Remote(other.url, "v2"), identity("FP32"))
         for _ in odd:
-            with pytest.raises(ServingError, match="something else than outputs of the V2 protocol"):
+            with pytest.raises(ServingError, match="something other than outputs of the V2 protocol"):
                 await ask(model, {"INPUT0": tensor("FP32")})
         assert other.received[-1].path == "/v2/models/here/infer"  # by the model's own name
         await model.close()
