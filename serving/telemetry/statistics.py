@@ -182,10 +182,11 @@ UNKNOWN_STATUS = VersionStatus()
 
 @dataclass(eq=False)
 class ModelStatistics:
-    """The counters of one model version since it was first loaded; a reload keeps them. Their meanings are those of Triton.
+    """The counters of one model version since it was first loaded. A reload keeps them.
 
     success, fail: requests. queue, compute_*: successful requests. inference_count: the rows of successful requests.
-    execution_count: executions of the model. Each executed request of a decoupled model is successful for these counters.
+    execution_count: executions of the model, as in Triton. For these counters, each executed request of a decoupled model is
+    successful.
     cancel: requests whose client left before the answer. They also count as failures with reason CANCELED.
     mirrored, mirrored_failures: requests of a rollout's shadow. success and fail do not include them.
     """

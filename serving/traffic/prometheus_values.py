@@ -1,8 +1,8 @@
 """Reads the Prometheus metrics of guardrails from this server's own metrics, or from a Prometheus server.
 
-A reading has both arms at the same moment. A gauge of this server is read as its value. A counter is read as its growth and the
-arm's requests since the previous reading, because the arms get different shares of the traffic. A query to a Prometheus server
-is sent unchanged, and gives one number for each arm.
+A reading has both arms at the same moment. The reading of a gauge is its value. The reading of a counter is its growth and the
+arm's number of requests since the previous reading, because the arms get different shares of the traffic. A query to a
+Prometheus server is sent unchanged, and gives one number for each arm.
 Source: Prometheus' documentation: HTTP API, instant queries.
 """
 

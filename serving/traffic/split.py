@@ -76,7 +76,7 @@ class TrafficSplit:
             self._stable.send(request)
 
     def proceed(self, request: InFlightRequest, target: Target, version: int) -> None:
-        """Submit a request to the model that has its sequence open. Count the request if that model, or its version, is an arm.
+        """Submit a request to the model that has its sequence open. Count it if that model or its version belongs to an arm.
 
         version: the version of the model; 0 for a model on another server."""
         for counter in (self._candidate, self._stable):

@@ -188,7 +188,7 @@ class WorkerProcess:
         self._loop.remove_reader(self._control)
         self._control.close()
         self._control = None
-        link, self._link = self._link, None  # its shared memory is freed with the last view of it
+        link, self._link = self._link, None  # the last view of its shared memory frees the memory
         if link is not None and link.transport is not None:
             link.transport.abort()
         self._over.set_result(None)

@@ -115,7 +115,7 @@ class Stream:
         return self.awaited() is not None
 
     def overdue(self, awaited: Awaited) -> None:
-        """Called when the peer is too slow with `awaited`."""
+        """Called when the peer has not done `awaited` in time."""
         self.connection.reset(self, ErrorCode.CANCEL)
         self.aborted()
 

@@ -426,8 +426,8 @@ def _header(name: str, kind: str, text: str) -> str:
 
 
 def _label_values(model: ModelStatistics) -> dict[str, str]:
-    """Return a model's labels, with the namespace if there is one, and the configuration's metric_tags, whose names begin with
-    "_" as in Triton."""
+    """Return a model's labels, with the namespace if there is one, and the configuration's metric_tags. As in Triton, "_" is
+    put before the names of metric_tags."""
     namespace = {"namespace": model.namespace} if model.namespace else {}
     tags = {"_" + _NOT_IN_A_LABEL.sub("_", name): value for name, value in model.tags.items()}
     return {"model": model.model_name, "version": str(model.model_version)} | namespace | tags

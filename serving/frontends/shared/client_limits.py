@@ -71,7 +71,7 @@ class WatchedStream(Protocol):
         """Return what the client must do next, and how many bytes of it are done, or None if it is the server's turn."""
 
     def overdue(self, awaited: Awaited) -> None:
-        """Called when the client is too slow with `awaited`."""
+        """Called when the client has not done `awaited` in time."""
 
 
 class ProgressWatch:

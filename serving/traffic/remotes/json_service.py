@@ -24,7 +24,7 @@ _JSON = {"Content-Type": "application/json", "Accept": "application/json"}
 
 
 class JsonService(RemoteProtocol):
-    """Sends JSON made from the policy's template `request`, and reads the answer by its paths `response`."""
+    """Makes the request by the policy's template `request`, and reads the answer by the paths in its `response`."""
 
     def __init__(self, remote: Remote, config: ModelConfig, access: RemoteAccess, memory: RequestMemory) -> None:
         self._address = access.address
