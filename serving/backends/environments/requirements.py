@@ -18,8 +18,9 @@ _PIP = "PIP_"  # the prefix of variables that set the sources of packages
 def install(requirements: Path, folder: Path, target: Path, python: Interpreter) -> None:
     """Let pip install the packages of a file into `target`. Raises INVALID_ARG with pip's last error if pip fails.
 
-    folder: the archive's folder, outside of which `requirements` must not name files. pip runs in the parent folder of `target`,
-    which has no files of the archive that pip would import. This takes up to INSTALL_TIMEOUT_S: do not call it on the event loop.
+    folder: the archive's folder, outside of which `requirements` must not name files. pip runs in the parent folder of
+    `target`, which has no files of the archive that pip would import. This takes up to INSTALL_TIMEOUT_S: do not call it on
+    the event loop.
     """
     wanted = read_requirements(requirements, folder)
     understood, constraints = target.with_name("requirements.txt"), target.with_name("constraints.txt")

@@ -150,7 +150,9 @@ def test_a_server_that_is_down_says_why_and_what_happens_next(server: Server, as
     ServerState.objects.update(state="down", last_reason="the process ended by signal SIGKILL")
     ServerEvent.objects.create(server=server, kind="crashed", message="the process ended by signal SIGKILL")
     page = text_of(as_person(), "/servers/local/")
-    assert "The process ended by signal SIGKILL. It is restarted automatically, and every model is loaded again." in page
+    assert (
+        "The process ended by signal SIGKILL. It is restarted automatically, and every model is loaded again." in page
+    )
     assert "Crashed" in page
 
 
