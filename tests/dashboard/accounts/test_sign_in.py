@@ -16,7 +16,7 @@ from django.utils import timezone
 from dashboard.accounts import sign_in
 from dashboard.accounts.sign_in import PER_ADDRESS, PER_NAME, PER_NAME_AND_ADDRESS, sign_in_forget
 from dashboard.models import SignInCount
-from tests.dashboard.web_process import finished, listening
+from tests.dashboard.web_process import finished, listening, migrate
 from tests.support.serving_process import PATIENCE_S
 
 pytestmark = pytest.mark.django_db
@@ -106,7 +106,7 @@ get_user_model().objects.create_user("ann", password="a long secret")
 
 def test_two_web_processes_count_together_what_comes_at_the_same_time(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    finished(data, "manage.py", "migrate", "-v0")
+    migrate(data)
     finished(data, "manage.py", "shell", "--no-imports", "-c", PREPARE)
 
     def one(address: str) -> int:

@@ -16,7 +16,7 @@ from dashboard.access.authorisation import Actor
 from dashboard.accounts.token_use import TokenUse
 from dashboard.accounts.tokens import token_create
 from dashboard.models import ApiToken
-from tests.dashboard.web_process import finished, listening
+from tests.dashboard.web_process import finished, listening, migrate
 from tests.support.serving_process import PATIENCE_S, wait_until
 
 PREPARE = """
@@ -53,7 +53,7 @@ def last_used(path: Path) -> str | None:
 
 def test_reads_and_pages_are_answered_while_the_database_takes_no_writes(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    finished(data, "manage.py", "migrate", "-v0")
+    migrate(data)
     token, session = finished(data, "manage.py", "shell", "--no-imports", "-c", PREPARE).split()
     database = data / "db.sqlite3"
     with (

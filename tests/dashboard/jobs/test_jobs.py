@@ -22,6 +22,7 @@ from dashboard.jobs.services import job_cancel, job_create, jobs_requeue_lost
 from dashboard.models import AuditEntry, Job
 from dashboard.shared.choices import JobState
 from dashboard.shared.exceptions import Conflict, Forbidden, Invalid, NotFound
+from tests.dashboard.web_process import migrate
 from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
 
 pytestmark = pytest.mark.django_db
@@ -241,7 +242,7 @@ def worker_data(tmp_path: Any) -> dict[str, str]:
         "SLIPWAY_DATA": str(tmp_path / "worker"),
         "DJANGO_SETTINGS_MODULE": "dashboard.settings",
     }
-    manage(environment, "migrate", "-v0")
+    migrate(tmp_path / "worker")
     return environment
 
 

@@ -35,6 +35,16 @@ def server(inference: FixedServer) -> Server:
     return Server(pk=1, name="local", bundled=True, **inference.addresses())
 
 
+@pytest.fixture(scope="module")
+def idle_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that runs, for tests that send it no requests and leave it running."""
+    repository: Path = tmp_path_factory.mktemp("idle") / "models"
+    with fixed_server(repository) as inference:
+        model_factory.onnx_identity(repository, "identity", dims=[1])
+        inference.start()
+        yield Server(pk=1, name="local", bundled=True, **inference.addresses())
+
+
 async def load(server: Server) -> None:
     async with live.AsyncServerClient(server) as client:
         await client.load("identity")
@@ -71,17 +81,14 @@ def busy(found: dict[str, Any]) -> bool:
     return found["type"] == "point" and "identity" in found["models"] and found["models"]["identity"]["rps"] > 0
 
 
-def test_who_comes_after_a_feed_has_failed_begins_it_anew(
-    inference: FixedServer, server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inference.start()
+def test_a_watcher_after_a_failed_feed_begins_it_anew(idle_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     follow = live.follow_feed
 
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
     async def scenario() -> None:
-        feed = live.LiveFeed(server)
+        feed = live.LiveFeed(idle_server)
         monkeypatch.setattr(live, "follow_feed", broken)
         first = feed.join()
         await asyncio.wait([task for task in asyncio.all_tasks() if task.get_name().startswith("live feed")])
@@ -152,25 +159,21 @@ def test_the_share_of_the_cache_is_shown_for_models_that_have_one(
     asyncio.run(scenario())
 
 
-def test_an_idle_model_is_shown_as_zero_to_whom_asks_for_it(inference: FixedServer, server: Server):
-    inference.start()
-
+def test_an_idle_model_is_shown_as_zero_to_whom_asks_for_it(idle_server: Server):
     async def scenario() -> None:
-        async with live.LiveFeeds().subscribe(server) as queue:
+        async with live.LiveFeeds().subscribe(idle_server) as queue:
             point = await message(queue, lambda found: found["type"] == "point", model="identity")
             assert point["models"]["identity"]["rps"] == 0
 
     asyncio.run(scenario())
 
 
-def test_all_watchers_share_one_subscription_which_ends_with_the_last(inference: FixedServer, server: Server):
-    inference.start()
-
+def test_all_watchers_share_one_subscription_which_ends_with_the_last(idle_server: Server):
     async def scenario() -> None:
         feeds = live.LiveFeeds()
-        async with feeds.subscribe(server) as first:
+        async with feeds.subscribe(idle_server) as first:
             await first.get()
-            async with feeds.subscribe(server) as second:
+            async with feeds.subscribe(idle_server) as second:
                 assert not second.empty(), "who comes later is told the newest point at once"
                 assert len(feeds) == 1
         assert len(feeds) == 0
@@ -179,12 +182,10 @@ def test_all_watchers_share_one_subscription_which_ends_with_the_last(inference:
     asyncio.run(scenario())
 
 
-def test_a_watcher_that_does_not_keep_up_holds_up_nobody(inference: FixedServer, server: Server):
-    inference.start()
-
+def test_a_watcher_that_does_not_keep_up_holds_up_nobody(idle_server: Server):
     async def scenario() -> None:
         feeds = live.LiveFeeds()
-        async with feeds.subscribe(server) as slow, feeds.subscribe(server) as quick:
+        async with feeds.subscribe(idle_server) as slow, feeds.subscribe(idle_server) as quick:
             times: list[float] = []
             while len(times) < live.KEPT_MESSAGES + 2 or not quick.empty():
                 times.append(orjson.loads((await quick.get()).text())["at"])

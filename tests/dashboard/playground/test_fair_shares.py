@@ -21,7 +21,7 @@ from dashboard.servers.fair_shares import SHARE, FairShares
 from dashboard.servers.services import server_ensure_local
 from dashboard.shared.exceptions import TooMany
 from tests.dashboard.client_that_goes import asking, go
-from tests.dashboard.web_process import finished, listening
+from tests.dashboard.web_process import finished, listening, migrate
 from tests.support import model_factory
 from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 
@@ -90,7 +90,7 @@ def waiting(server: ServerProcess) -> int:
 
 def test_one_persons_hundred_slow_requests_do_not_make_another_wait(serving: ServerProcess, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    finished(data, "manage.py", "migrate", "-v0")
+    migrate(data)
     ada, bob = finished(data, "manage.py", "shell", "--no-imports", "-c", PREPARE.format(url=serving.http_url)).split()
     with listening(data, "-m", "daphne") as (address, _), ThreadPoolExecutor(MANY + 1) as people:
         hers = [people.submit(infer, address, ada) for _ in range(MANY)]

@@ -78,7 +78,7 @@ def test_the_pages_are_shown_for_any_counts_of_a_server(
     word: Any = rollout_report(canary, stable=4000, candidate=400, errors=3, shadow=shadow_report())
     word["arms"]["candidate"]["window"] = window
     word["shadow"]["trouble"] = {"reason": "no memory", "at": 1.8e9}
-    for _ in range(300):
+    for _ in range(120):
         reader = FeedReader()
         reader.read(HelloEvent({"server_id": "s", "instance": "i", "started": 1.0, "bounds_us": [*BOUNDS_US]}))
         part = chance.choice([key for key in word if not isinstance(word[key], str)])
@@ -93,7 +93,7 @@ def test_the_pages_are_shown_for_any_counts_of_a_server(
                 f"/api/v1/models/relu/rollouts/{canary.name}",
             ):
                 assert client.get(place, follow=True).status_code == 200, reader.traffic
-    assert kept > 50
+    assert kept > 20
 
 
 # -- how it stands -------------------------------------------------------------------------------------------------------

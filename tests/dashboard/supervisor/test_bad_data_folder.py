@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.dashboard.web_process import migrate
 from tests.support.ports import free_ports
 from tests.support.serving_process import PATIENCE_S, ROOT
 from tests.support.up_process import PORT_SETTINGS
@@ -136,9 +137,7 @@ def test_a_read_only_or_full_data_folder_ends_with_one_sentence(
 
 def test_a_database_with_a_damaged_page_is_noticed_before_anything_starts(tmp_path: Path):
     data = tmp_path / "data"
-    data.mkdir()
-    made = run(data, ("manage.py", "migrate", "-v", "0"))
-    assert made[0] == 0, made[1]
+    migrate(data)
     path = data / "db.sqlite3"
     content = bytearray(path.read_bytes())
     content[20 * 4096 : 40 * 4096] = os.urandom(20 * 4096)
@@ -151,7 +150,7 @@ def test_a_database_with_a_damaged_page_is_noticed_before_anything_starts(tmp_pa
 def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder whose database has had a migration that this release does not bring."""
     data = tmp_path_factory.mktemp("newer") / "data"
-    assert run(data, ("manage.py", "migrate", "-v0")) == (0, "")
+    migrate(data)
     with contextlib.closing(sqlite3.connect(data / "db.sqlite3")) as database, database:
         database.execute(
             "INSERT INTO django_migrations (app, name, applied) VALUES ('dashboard', '9999_of_the_future', '2030-01-01')"

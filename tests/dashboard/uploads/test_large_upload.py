@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from dashboard.admission import LARGE_BODIES, ONE_PERSONS
-from tests.dashboard.web_process import answers, finished, listening
+from tests.dashboard.web_process import answers, finished, listening, migrate
 from tests.support.serving_process import PATIENCE_S, wait_until
 
 # The promise is under 150 MB for a 2 GB file. What grows at all grows with the first chunks.
@@ -44,7 +44,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tokens(data: Path) -> list[str]:
     """Those of two administrators."""
-    finished(data, "manage.py", "migrate", "-v0")
+    migrate(data)
     return finished(data, "manage.py", "shell", "--no-imports", "-c", PREPARE).split()
 
 
