@@ -24,9 +24,11 @@ from dashboard.models import Job, Model, ModelState, Release, ReleaseSpan, Serve
 from dashboard.releases import life
 from dashboard.releases.selectors import wanted_release
 from dashboard.servers.services import server_ensure_local
+from dashboard.uploads import inspector
 from dashboard.uploads.publication import upload_publish
 from dashboard.uploads.services import upload_complete, upload_create, upload_receive_chunk
 from repository.config.document import Document
+from tests.dashboard.inspections import remembering
 from tests.support import model_factory
 
 
@@ -133,8 +135,9 @@ def received(actor: Actor, unqueued: list[int]) -> Callable[..., Upload]:
 
 
 @pytest.fixture
-def inspected(received: Callable[..., Upload]) -> Callable[..., Upload]:
+def inspected(received: Callable[..., Upload], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Upload]:
     """The same, inspected by the real `python -m serving.inspect`."""
+    monkeypatch.setattr(inspector, "_run", remembering(inspector._run))
 
     def send(files: dict[str, bytes] | None = None, model_name: str = "relu", **more: Any) -> Upload:
         upload = received(files or {"model.onnx": relu_bytes()}, model_name, **more)
