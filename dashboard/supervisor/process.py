@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -23,6 +24,15 @@ Probe = Callable[[], Awaitable[bool]]
 
 # Signals to send and seconds to wait for each; then the whole group is killed.
 Stop = tuple[tuple[signal.Signals, float], ...]
+
+# Waits for a byte on standard input, then becomes the command; it ends if the input closes before. A shell would drop
+# environment variables whose names have dots.
+_HELD = """
+import os, sys
+if os.read(0, 1):
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,24 +100,31 @@ class Child:
         self._said_bytes = 0
         self.said_ready = not spec.says_ready
 
-    async def start(self) -> int:
-        """Start the process, and return its id, which is also the id of its group."""
+    async def start(self, announce: Callable[[int], None]) -> int:
+        """Start the process, and return its id, which is also the id of its group.
+
+        announce: called with the id before the command runs, so that the guardian knows every command that runs.
+        """
         # asyncio's own pipe would delay `wait` until every descendant of the child had closed it.
         self._output, write_end = os.pipe()
+        hold_end, release_end = os.pipe()
         os.set_blocking(self._output, False)
         self._began = time.monotonic()
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *self.spec.command,
+                *(sys.executable, "-I", "-S", "-c", _HELD, *self.spec.command),
                 cwd=self.spec.folder,
                 env={**os.environ, "PYTHONUNBUFFERED": "1", **self.spec.environment},
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=hold_end,
                 stdout=write_end,
                 stderr=write_end,
                 start_new_session=True,
             )
+            announce(self._process.pid)
+            os.write(release_end, b"\n")
         finally:
-            os.close(write_end)
+            for end in (write_end, hold_end, release_end):
+                os.close(end)
         asyncio.get_running_loop().add_reader(self._output, self._copy_output)
         return self._process.pid
 

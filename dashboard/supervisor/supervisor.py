@@ -73,8 +73,7 @@ class Supervised:
     async def _run_once(self) -> Ending:
         self._child = child = Child(self.spec, self._log)
         self._probe = self.spec.make_probe and self.spec.make_probe()
-        pid = await child.start()
-        self._guard.started(pid)
+        pid = await child.start(self._guard.started)
         self.status.pid, self.status.started_at = pid, timezone.now()
         self._set("starting")
         if self._stopping:  # `stop` was called during the start
@@ -186,8 +185,7 @@ class RunOnce:
         """Run the process until it ends. If this task is cancelled, the process is stopped first."""
         log = RotatingLog(self._spec.log)
         child = Child(self._spec, log)
-        pid = await child.start()
-        self._guard.started(pid)
+        pid = await child.start(self._guard.started)
         self._report(Status(self._spec.name, "running", pid, timezone.now()), "", "")
         ended = asyncio.create_task(child.ended())
         try:

@@ -26,7 +26,7 @@ def test_a_childs_output_is_plain_in_every_log(tmp_path: Path) -> None:
     async def run() -> Ending:
         with closing(RotatingLog(spec.log)) as log:
             child = Child(spec, log)
-            await child.start()
+            await child.start(lambda pid: None)
             return await child.ended()
 
     ending = asyncio.run(run())

@@ -208,3 +208,23 @@ def test_the_guardian_ends_what_is_left_when_its_input_closes():
         guard.stdin.close()
         assert guard.wait(PATIENCE_S) == 0
         assert (deaf.wait(PATIENCE_S), gone.wait(PATIENCE_S)) == (-signal.SIGKILL, -signal.SIGTERM)
+
+
+def test_a_command_does_not_run_if_up_dies_before_the_guardian_knows_of_it(tmp_path: Path):
+    ran, held = tmp_path / "ran", tmp_path / "held"
+    command = (sys.executable, "-c", f"import pathlib; pathlib.Path({str(ran)!r}).touch()")
+    code = f"""import asyncio, os, pathlib, signal
+from dashboard.supervisor.process import Child, ProcessSpec
+
+def die(pid):
+    pathlib.Path({str(held)!r}).write_text(str(pid))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+folder = pathlib.Path({str(tmp_path)!r})
+spec = ProcessSpec(name="child", title="child", command={command!r}, log=folder / "child.log", folder=folder)
+asyncio.run(Child(spec, None).start(die))
+"""
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == -signal.SIGKILL
+    pid = int(held.read_text())
+    wait_until(lambda: not command_line(pid), what="the end of the child")
+    assert not ran.exists()
