@@ -5,7 +5,7 @@
 An ONNX model returns the tensor unchanged. The program reports the growth of the server's peak memory, as a multiple of the
 tensor, over HTTP binary, gRPC and system shared memory. The client's shared memory regions, which the server only maps, do not
 count. Shared memory is measured a second time, for a model whose file gives the shape of the output. The exit status is 1 if
-the growth exceeds a limit: 3 x, 5 x, 1 x, 1 x.
+the growth exceeds 3 x the tensor over HTTP binary, 5 x over gRPC, or 1 x in either measurement with shared memory.
 """
 
 import argparse

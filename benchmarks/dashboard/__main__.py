@@ -1,4 +1,4 @@
-"""`make bench-dashboard`: measures the cost of pages with very many rows, and of people who have pages open.
+"""`make bench-dashboard`: measures the cost of pages with very many rows, and of many people who keep pages open.
 
 python -m benchmarks.dashboard [pages] [viewers] [--models 500] [--releases 10000] [--people 50] [--viewers 50] [--seconds 60]
 """

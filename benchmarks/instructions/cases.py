@@ -1,4 +1,4 @@
-"""The table of paths whose instructions are counted; a new path is a line."""
+"""The table of paths whose instructions are counted. To add a path, add a line."""
 
 from pathlib import Path
 from typing import NamedTuple

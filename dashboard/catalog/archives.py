@@ -90,7 +90,7 @@ class ArchiveReader(ABC):
 
     @abstractmethod
     def is_foreign(self, path: Path) -> bool:
-        """Return whether a file with the suffix of this backend's archives is intact, but is another kind of file."""
+        """Return whether a file that has the suffix of this backend's archives is an intact file of another kind."""
 
 
 @functools.cache

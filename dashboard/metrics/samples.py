@@ -29,7 +29,7 @@ class ProcessGauges(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The content of one row of the history. process: the gauges of the process in rows of a whole server, else None."""
+    """The content of one row of the history. process: the gauges of the server's process if the row is of a whole server."""
 
     packed: Packed
     process: ProcessGauges | None = None

@@ -15,7 +15,7 @@ from dashboard.metrics.usage import combine_side_by_side
 from dashboard.models import MetricSample, Server
 
 _COARSER = {10: 1, 300: 10}  # resolution -> the finer resolution that it is made from
-# Seconds for which rows are kept beyond RESOLUTIONS: until a coarser span is complete, and because clocks differ.
+# How many seconds longer than RESOLUTIONS rows are kept, because coarser spans are made from them and clocks differ.
 _MARGIN_S = {1: 30, 10: 600, 300: 600}
 
 

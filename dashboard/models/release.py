@@ -113,7 +113,7 @@ class ReleaseCheck(models.Model):
 
 
 class ReleaseSpan(models.Model):
-    """A span of time in which a server served a release. A span without an end has not ended yet."""
+    """A span of time in which a server served a release. `ended_at` is null while the server still serves it."""
 
     # The foreign keys have no indexes: SQLite would choose the index of the server, which covers every span of every model.
     release = models.ForeignKey(Release, on_delete=models.CASCADE, related_name="spans", db_index=False)

@@ -1,2 +1,2 @@
-"""The playground of a model: a form made from its signature, the labels of its classes, and REST that forwards requests to the
-bundled server. The room imports `configuration` and the rooms below; no other room calls it."""
+"""The playground of a model: a form made from its signature, the labels of its classes, and REST routes that forward requests
+to the bundled server. The room imports `configuration` and the rooms below; no other room calls it."""

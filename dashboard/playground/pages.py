@@ -129,7 +129,7 @@ def _chosen(request: HttpRequest, choices: list[Choice]) -> list[str]:
 
 
 def _version(published: list[Version], name: str, live: list[int], aliases: dict[str, int]) -> Version | None:
-    """Return the version of a name; the newest version if that version is not published."""
+    """Return the published version that a number, an alias or "" (the default) selects, else the newest published version."""
     number = int(name) if name.isdecimal() else aliases.get(name or DEFAULT, max(live, default=None))
     return next((row for row in published if row.number == number), published[0] if published else None)
 

@@ -1,4 +1,4 @@
-"""Turns a server's report of its versions into the facts of releases: which releases serve, and how far their checks are."""
+"""Records, from a server's report of its versions, which releases serve and how far the checks of loading releases are."""
 
 from collections.abc import Iterable
 

@@ -87,7 +87,10 @@ class Row:
 
 @dataclass(slots=True)
 class Form:
-    """The contents of the form. values: field -> text. remotes: arm -> field -> text. errors: field, or "" -> reason."""
+    """The contents of the form. values: field -> text. remotes: arm -> field -> text.
+
+    errors: field -> reason; the key is "" for errors that belong to no field.
+    """
 
     kind: str
     values: dict[str, str]

@@ -237,7 +237,7 @@ def rollout_keep_old(*, rollout: Rollout, actor: Actor, days: float) -> Rollout:
 def rollout_unload_old(*, rollout: Rollout, actor: Actor, last_request: str = "") -> Rollout:
     """Unload the old version of a promoted rollout, unless an alias names it.
 
-    last_request: a clause about its last request.
+    last_request: a clause for the record: when the old version was last used, or another reason for the unload.
     """
     with _opened(rollout, actor) as at:
         rollout = at.rollout
@@ -325,7 +325,7 @@ def _make(at: _Open, actor: Actor, document: Document, summary: str, action: str
 
 
 def _given(rollout: Rollout) -> str:
-    """Return the candidate's share of the present step, in words."""
+    """Return, in words, which requests the candidate gets in the present step."""
     shadow = rollout.plan.get("shadow")
     if rollout.kind == RolloutKind.SHADOW and shadow is not None:
         return f"{weight_in_words(cast(float, shadow['share']))} also asked of {rollout.candidate_words}"

@@ -88,7 +88,7 @@ class ModelStatus(TextChoices):
 
 
 def version_word(state: str, condition: str, failed: bool) -> str:
-    """Return the word that pages show for a version's state: a ModelStatus in small letters, "asleep", "unloaded" or "failed".
+    """Return the word that pages show for a version's state: a ModelStatus in lower case, "asleep", "unloaded" or "failed".
 
     state: a ModelStatus. condition: a repository.core.condition.Condition. failed: whether the last load failed. An unavailable
     version counts as failed, unless it is asleep or unloaded. A ready version that is silent counts as failed, too.

@@ -64,7 +64,7 @@ class Promotion:
 
     @property
     def preferred(self) -> Literal["present", "fitting"]:
-        """The default choice of the configuration."""
+        """The default selection: the fitting configuration if clients would see changes or the present one is invalid."""
         return "fitting" if self.fitting is not None and (self.changes or not self.present.valid) else "present"
 
     @property

@@ -64,7 +64,10 @@ class VersionSettings(Endpoint):
 
     @extend_schema(request=serializers.VersionSettingsChangeSerializer, responses=serializers.VersionSettingsSerializer)
     def put(self, request: Request, name: str, number: int) -> Response:
-        """Changes settings of this version alone, in a new release; null leaves a setting to the model, absent ones stay."""
+        """Changes settings of this version alone, in a new release. A null removes a setting, so that the model's applies.
+
+        Settings that are left out do not change.
+        """
         given = data_of(request, serializers.VersionSettingsChangeSerializer)
         version = select.version_get(select.model_get(name), number)
         base = given.pop("base_release")
@@ -115,7 +118,10 @@ class VersionArchive(Endpoint):
 
     @fieldless(responses=_MOVED)
     def post(self, request: Request, name: str, number: int) -> Response:
-        """Archives a version that nothing needs; its files are kept. A large version is moved to another disk by a job: 202."""
+        """Archives a version that nothing needs, and keeps its files.
+
+        If a large version has to move to another disk, a job moves it, and the answer is 202.
+        """
         job = version_archive(version=select.version_get(select.model_get(name), number), actor=self.actor)
         return after_job(job, lambda: _version(name, number))
 
@@ -126,7 +132,7 @@ class VersionRestore(Endpoint):
 
     @fieldless(responses=_MOVED)
     def post(self, request: Request, name: str, number: int) -> Response:
-        """Restores an archived version. A large version is restored by a job: 202."""
+        """Restores an archived version. If it is large and on another disk, a job restores it, and the answer is 202."""
         job = version_restore(version=select.version_get(select.model_get(name), number), actor=self.actor)
         return after_job(job, lambda: _version(name, number))
 

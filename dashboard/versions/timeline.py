@@ -28,7 +28,7 @@ RANGES = {
     "30d": timedelta(days=30),
     "1y": timedelta(days=365),
 }
-_BARS = 500  # the most spans that are read, the newest ones: more than a picture can show
+_BARS = 500  # how many spans are read, the newest ones; a picture cannot show as many
 _NARROWEST = 0.25  # the least width of a bar in per cent, so that a short span can be seen and clicked
 _TICKS = 4
 _HEIGHT = 20  # the height of a row in pixels; a share of 0 is still a line

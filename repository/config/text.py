@@ -167,7 +167,7 @@ def _value_of_entry(entry: Value) -> list[Value]:
 
 
 class _Reader:
-    """Reads the tokens once. protobuf's parser has accepted the text, so that the reader has no errors to report."""
+    """Reads the tokens once. protobuf's parser has already accepted the text, so the reader has no errors to report."""
 
     def __init__(self, text: str) -> None:
         self.tokens = [match for match in _TOKEN.finditer(text) if not match["comment"]]

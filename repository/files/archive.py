@@ -113,7 +113,7 @@ def _safe_name(entry: _Entry) -> str:
 
 
 def _write(source: IO[bytes], target: Path, budget: int) -> int:
-    """Unpack one file. Return the bytes written, at most `budget`."""
+    """Unpack one file, and return its size. Raises UnsafeArchive if the file has more than `budget` bytes."""
     target.parent.mkdir(parents=True, exist_ok=True)
     written = 0
     with target.open("xb") as file:

@@ -230,7 +230,7 @@ def _behind(content: bytes, at: int, argument: pickletools.ArgumentDescriptor | 
 def _begins(*starts: bytes) -> Callable[[BinaryIO, int], bool]:
     """Return the proof for a format with fixed first bytes; in `starts`, `.` means any byte.
 
-    All these formats have a zero byte near the beginning of a file, which no program in text has. Some may begin like a pickle.
+    Files of these formats have a zero byte near the beginning, and source code has none. Some may begin like a pickle.
     """
     patterns = [re.compile(start, re.DOTALL) for start in starts]
 

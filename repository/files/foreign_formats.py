@@ -14,7 +14,7 @@ from repository.core.layout import CONFIG_FILE
 
 HEAD_BYTES = 512  # the number of bytes at the beginning of a file that identify its kind
 POINTER_BYTES = 1024  # a pointer of Git LFS is shorter
-# The extensions and names of files that may be a model; all other files in the upload then belong to that model.
+# The extensions and names of files that may be a model. If an upload has such a file, its other files belong to that model.
 MODEL_ENDINGS = (*FILENAME_OF_SUFFIX, *FILENAME_OF_PACKED, ".zip")
 MODEL_NAMES = (CONFIG_FILE,)
 ARCHIVE_ENDINGS = [end for one in FORMATS.values() if one.holds for end in (*one.suffixes, *one.packed)]

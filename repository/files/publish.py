@@ -41,7 +41,7 @@ def stage_version(
 ) -> Iterator[Staged]:
     """Do the long part of publishing. A version that the block does not place is removed at the end of the block.
 
-    Raises NoSpace and UnsafePath. move: use hard links if the source is on the disk of the repository.
+    Raises NoSpace and UnsafePath. move: whether to hard-link the files of `source`, not copy them, if it is on the same disk.
     """
     with staging_folder(repository, repository.root) as work:
         yield _stage(repository, source, work / str(version), move, progress)
@@ -80,7 +80,7 @@ def write_beside(
 
 
 def write_config(repository: ModelRepository, *, name: str, document: Document, release: int) -> None:
-    """Replace config.pbtxt by a document with the number of its release. Raises InvalidConfig for a text with mistakes."""
+    """Replace config.pbtxt with a document, and add its release's number. Raises InvalidConfig for a text with mistakes."""
     content = _content(document, release)
     with _locked(repository, name):
         repository.existing_model_dir(name)

@@ -61,7 +61,7 @@ def parse(text: str) -> RemoteAddress:
 
 
 def _s3(text: str, rest: str) -> RemoteAddress:
-    """Read an address of S3.
+    """Parse an S3 address.
 
     A host has a port, or a scheme before it: the name of a bucket has no colon. The default scheme of a host is http.
     """

@@ -1,7 +1,7 @@
 """The settings of a registered version: the source of each setting, and its form in config.pbtxt.
 
-A request to register overrides the archive's model-config.yaml, which overrides config.properties. For timeouts, the archive's
-model-config.yaml decides, if the archive has this file, with TorchServe's default for an absent key. Source: TorchServe 0.12.
+A request to register overrides the archive's model-config.yaml, which overrides config.properties. For timeouts, the file
+model-config.yaml also overrides the request: a timeout that it leaves out has TorchServe's default. Source: TorchServe 0.12.
 """
 
 from collections.abc import Mapping

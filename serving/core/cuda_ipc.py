@@ -62,7 +62,7 @@ def _close(runtime: ctypes.CDLL, pointer: ctypes.c_void_p, device_id: int) -> No
 
 
 def _runtime() -> ctypes.CDLL:
-    """Return the CUDA runtime that torch has loaded, or else the runtime of the system."""
+    """Return the newest CUDA runtime library that can be loaded. Raises UNAVAILABLE if there is none."""
     for name in ("libcudart.so.13", "libcudart.so.12", "libcudart.so"):
         try:
             return ctypes.CDLL(name)

@@ -8,7 +8,7 @@ from resource import RUSAGE_THREAD, getrusage
 FIRST_LOOK = 4
 LONGEST_LOOK = 256
 TRUSTED = 256
-MUCH_LONGER = 4  # an execution that takes this many times the bound ends executions on the loop
+MUCH_LONGER = 4  # after one execution of this many times the bound on the loop, the next ones run on the thread
 LONE = 5  # if no other request waits, executions of up to this many times the bound run on the loop
 
 NEVER, WHEN_ALONE, ALWAYS = range(3)

@@ -442,7 +442,7 @@ def _check_given(report: Report, model: Path, given: ModelConfig, name: str) -> 
                 f"the configuration's backend is '{completed.backend}', but the file is for {report.format.backend}"
             )
             return
-        if report.format is not formats.PYTHON:  # the model's own code completes its configuration at load
+        if report.format is not formats.PYTHON:  # a Python model completes its configuration itself, at load
             backend_class(completed.backend).complete_config(completed, model.parent)
     except ServingError as error:
         report.error(error.message)

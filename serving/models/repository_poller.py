@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class RepositoryPoller:
-    """Runs on the event loop's thread. Files and networks are read on other threads."""
+    """Runs on the event loop's thread. File and network access runs on other threads."""
 
     def __init__(
         self,

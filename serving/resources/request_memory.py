@@ -63,7 +63,7 @@ class RequestMemory:
         return CLIENTS - list(self._by_client).count(0)
 
     def take(self, size: int) -> None:
-        """Take room for `size` bytes more. Raises Exhausted if there is no room."""
+        """Reserve `size` more bytes. Raises Exhausted if there is no room."""
         if self.total() + size > self.limit:
             raise self.exhausted()
         self.taken += size
@@ -91,7 +91,7 @@ class ConnectionMemory:
         self.held = 0
 
     def take(self, size: int) -> None:
-        """Take room for `size` bytes more. Raises Exhausted if there is none, or at the limit of the connection or client."""
+        """Reserve `size` more bytes. Raises Exhausted if there is none, or at the limit of the connection or client."""
         memory = self._memory
         free = memory.limit - memory.total() - size
         if size > 0 and (

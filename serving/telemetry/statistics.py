@@ -151,7 +151,7 @@ _Noted = tuple[int, bool, int, int, int, list[int], list[int], int]
 
 
 class Loading(NamedTuple):
-    """The progress of a load: `done` of `of` items of its current step. release: the release that is being loaded."""
+    """The progress of a load. release: the release that is being loaded. done, of: the finished and all items of this step."""
 
     release: int | None
     step: str

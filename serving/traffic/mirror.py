@@ -44,10 +44,10 @@ from serving.traffic.spare_time import SpareTime
 
 TIMEOUT_S = 10.0  # the candidate's time limit for a mirror
 MAX_BYTES = 64 << 20  # the bytes that all mirrors of a model may hold
-MAX_ELEMENTS = 1 << 16  # a BYTES tensor with more elements is too large: their sizes are added up one by one
+MAX_ELEMENTS = 1 << 16  # a BYTES tensor with more elements is too large, because their sizes are added up one by one
 LATE_NS = 20_000_000  # a mirror that waits longer for the loop's next turn is dropped
 SHORT_QUEUE = 32  # mirrors are dropped if more requests than this, and more than four batches, wait
-COMPARED_ON_LOOP = 64 << 10  # answers with fewer bytes than this together are compared on the event loop
+COMPARED_ON_LOOP = 64 << 10  # two answers that have fewer bytes together are compared on the event loop
 
 
 class MirroredArm(NamedTuple):

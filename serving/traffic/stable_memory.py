@@ -26,7 +26,7 @@ _DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 class Known(NamedTuple):
-    """A window that had enough requests. at: its time, as text."""
+    """The last window that had enough requests. at: when it was read, as text, such as "12:30:05 UTC"."""
 
     window: Window | Compared
     window_s: float

@@ -38,7 +38,7 @@ class Endpoint(APIView):
 
     @property
     def person(self) -> User:
-        """The person who calls, signed in or by a token."""
+        """The user who makes the request, identified by a session or a token."""
         user = self.actor.user
         assert user is not None  # HasRight refuses everybody else
         return user

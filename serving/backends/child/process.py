@@ -87,7 +87,7 @@ class ChildProcess:
         if not self._ending.acquire(blocking=False):
             return 0.0
         try:
-            if self._killed:  # the CPU time of ending is no sign of life
+            if self._killed:  # CPU time that a killed process uses to exit is no sign of life
                 return self.heartbeat.silent_s
             return self.heartbeat.listen(self.pid, elapsed_s) if self.pidfd >= 0 else 0.0
         finally:

@@ -116,7 +116,7 @@ class _Inference:
         """Cancel the inference when all requests that need it are cancelled. Before the inference ends, these requests can only
         end by being cancelled."""
         for one in made_for:
-            if not one.finished:  # a finished request is cancelled, or only fills a batch
+            if not one.finished:  # a finished request was cancelled, or only fills a slot of a batch
                 self.waits_for[one] = listener = partial(self._given_up, one)
                 one.on_cancel(listener)
         if not self.waits_for:

@@ -7,8 +7,8 @@
     StringNormalizer   needs a locale, en_US if it names none. If this machine lacks that locale, C.UTF-8 replaces it,
                        which has the same upper and lower case.
 
-Source: ONNX operator schemas, ZipMap, TreeEnsembleClassifier, LinearClassifier and SVMClassifier of ai.onnx.ml,
-StringNormalizer of ai.onnx. The field numbers are the ones of onnx.proto3.
+Sources: the ONNX operator schemas of ZipMap, TreeEnsembleClassifier, LinearClassifier and SVMClassifier (ai.onnx.ml) and of
+StringNormalizer (ai.onnx), and the field numbers of onnx.proto3.
 """
 
 import ctypes
@@ -85,7 +85,7 @@ def _is_zip_map(node: Node) -> bool:
 
 
 def _is_label(name: str, makers: dict[str, Node]) -> bool:
-    """Return whether an output is a classifier's first output, the class of each row, perhaps after a Cast."""
+    """Return whether an output is a classifier's first output (the classes of the rows), directly or after Cast nodes."""
     for _ in range(len(makers)):
         node = makers.get(name)
         if node is None:

@@ -1,4 +1,4 @@
-"""The open answer of one request: any number of responses, and one end."""
+"""The stream on which a model's process answers one request: any number of responses, then exactly one end."""
 
 import threading
 from typing import cast

@@ -52,7 +52,7 @@ class CallHead:
 
 
 def parse_head(fields: HeaderList) -> CallHead:
-    """Return the head of a call from its header list, which RFC 9113 sections 8.2 and 8.3 restrict."""
+    """Return the head of a call. It is marked as malformed if the header list violates RFC 9113, sections 8.2 and 8.3."""
     pseudo: dict[bytes, bytes] = {}
     headers: dict[str, str] = {}
     repeated: dict[str, list[str]] = {}

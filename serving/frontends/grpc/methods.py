@@ -121,7 +121,7 @@ _TABLE = [
         )
     ],
 ]
-# gRPC's standard services. These names of methods include the service.
+# gRPC's standard services. Their method names include the service name.
 _STANDARD = [
     Method("grpc.health.v1.Health/Check", "health", UnaryCall, HealthCheckRequest, health.check),
     Method("grpc.health.v1.Health/Watch", "health", health.WatchCall),

@@ -13,7 +13,7 @@ CONTENT_TYPE = "text/event-stream; charset=utf-8"
 
 
 class EventStream:
-    """A stream of events. It begins with the first event; before that, an error can be a plain answer.
+    """An answer as server-sent events. Nothing is sent before the first event, so an earlier error can still be a plain answer.
 
     flow: gives back-pressure to the models of the requests while the client does not take the events.
     """

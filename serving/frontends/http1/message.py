@@ -246,7 +246,7 @@ def _weight(parameters: str) -> float:
 class Reply:
     """An answer of known length. body: chunks, which are written in order; large chunks are not joined.
 
-    closes: whether the connection closes after this answer and the answers to the requests that have already come.
+    closes: whether to close the connection after this answer and the answers to all requests received so far.
     """
 
     status: int = 200

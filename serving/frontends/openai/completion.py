@@ -112,7 +112,7 @@ class Completion:
 
 
 class Choice:
-    """One answer to one prompt. It is one request to the model."""
+    """One answer to one prompt. Each answer takes one request to the model."""
 
     def __init__(self, completion: Completion, index: int, prefix: str) -> None:
         """prefix: the prompt if it is echoed before the model's text, else ""."""

@@ -32,11 +32,12 @@ _T, _F = b"tf"
 def decode(
     body: Chunk, binary: Chunk, model: str, version: str, memory: SharedMemory
 ) -> tuple[InferenceRequest, InferHeader]:
-    """Return the request, and its header, which determines how to encode the response. The server checks later whether the
+    """Return the request and its header, which determines how the response is encoded.
 
-    inputs fit the model.
-    body: the JSON. binary: the data of the inputs with a binary_data_size, one after the other. memory: the registered shared
-    memory regions. Raises INVALID_ARG for a wrong request, NOT_FOUND for an unknown region.
+    The server checks later whether the inputs fit the model. body: the JSON. binary: the data of the inputs with a
+    binary_data_size, one after the other. memory: the registered shared memory regions.
+
+    Raises INVALID_ARG for a malformed request, and NOT_FOUND for an unknown shared memory region.
     """
     try:
         header, identifier, texts = read_outline(body)
@@ -48,7 +49,7 @@ def decode(
 
 def read_whole(body: Chunk) -> tuple[InferHeader, str, list[Array]]:
     """Parse the complete body. Return the header, the request's id, and the tensors of the inputs whose data is in the JSON.
-    Raises INVALID_ARG for a wrong request."""
+    Raises INVALID_ARG for a malformed request."""
     header, data = check_header(load_json(body))
     return header, header.id, [*map(_from_json, header.given, data)]
 

@@ -27,7 +27,7 @@ V2Handler = Callable[[InferenceServer, Exchange], HandlerResult]
 
 
 def bound(handle: Callable[[Exchange], HandlerResult]) -> Callable[[object, Exchange], HandlerResult]:
-    """Return a route handler that calls `handle` without the frontend of the route table."""
+    """Return a route handler that ignores its first argument, the frontend, and passes the exchange to `handle`."""
     return lambda _, exchange: handle(exchange)
 
 

@@ -118,7 +118,7 @@ class TorchserveStub(Stub):
         everyone = self._context.request_ids or {}
 
         def send(answers: object, ids: Mapping[int, str] = everyone, final: bool = False) -> None:
-            """Send a part to the requests of these ids, in their order."""
+            """Send one part of the answer to each request in `ids`, in the order of `ids`."""
             chosen = [*range(len(spans))] if ids == everyone else _requests_of(ids, everyone, spans)
             checked = check_answers(answers, sum(spans[index].stop - spans[index].start for index in chosen))
             start = 0
@@ -149,14 +149,17 @@ class TorchserveStub(Stub):
 
     @staticmethod
     def start_failure(error: BaseException, folder: str) -> Failed:
-        """Return why the handler could not start, with TorchServe's status and reason if memory is lacking."""
+        """Return why the handler could not start, with TorchServe's status 507 if memory ran out or CUDA failed."""
         answer = failed(error, folder)
         if status_and_reason(error) == OUT_OF_RESOURCES:
             answer["status"], answer["reason"] = OUT_OF_RESOURCES
         return answer
 
     def failure(self, error: BaseException, folder: str) -> Failed:
-        """Return the failure for clients of both protocols. A handler that raises SystemExit ends the process."""
+        """Return the failure: code and message for V2 clients, status and reason for TorchServe clients.
+
+        If the handler raised SystemExit, this process exits.
+        """
         if isinstance(error, SystemExit):
             sys.stdout.flush()
             os._exit(error.code if isinstance(error.code, int) else 1)

@@ -3,8 +3,8 @@
     2026-11-22T15:35:00,225 - /127.0.0.1:51878 "GET /predictions/noop?x=1 HTTP/1.1" 200 1
     2026-11-22T15:37:05,882 - /127.0.0.1:40798 "gRPC org....InferenceAPIsService/Predictions HTTP/2.0" 0 23
 
-Fields: client, request, HTTP or gRPC status, milliseconds until the answer. A request only adds a tuple to a list. A thread
-makes and writes the lines, a few times a second. Source: docs/logging.md of TorchServe 0.12, and its files.
+Fields: client, request, HTTP or gRPC status, milliseconds until the answer. Logging a request only appends a tuple to a
+list. A thread makes and writes the lines, a few times a second. Source: docs/logging.md of TorchServe 0.12, and its files.
 """
 
 import asyncio

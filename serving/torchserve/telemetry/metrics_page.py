@@ -33,7 +33,7 @@ class MetricsPage:
         self._mode = mode
 
     async def show(self, exchange: Exchange) -> Reply:
-        """Answer with the families that name[] in the query names, or with all."""
+        """Answer with the families that the query's `name[]` parameters select, or with all families if it has none."""
         text = ""
         if self._mode != "log":
             await self._values.refreshed()

@@ -1,4 +1,4 @@
-"""Fetches a page of a listed server, such as a Prometheus server's answer to a guardrail's query."""
+"""Fetches a page from a server of `--traffic-remotes`, such as a Prometheus server's answer to a guardrail's query."""
 
 import asyncio
 

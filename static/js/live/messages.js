@@ -19,7 +19,7 @@
  */
 
 /**
- * One second of a model, or of all models (dashboard's figures): rates per second, times in ms, null if nothing was measured.
+ * One second of one model or of all models together: rates per second, times in ms, null if nothing was measured.
  * @typedef {object} Figures
  * @property {number} rps requests of clients
  * @property {number} mirrored requests of shadows

@@ -1,1 +1,1 @@
-"""Code shared by handlers: labels, classes of a module, the exception with a status. The package imports only its modules."""
+"""Code shared by handlers: labels, a module's classes, the exception with a status. Imports nothing else from Slipway."""
