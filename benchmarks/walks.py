@@ -184,7 +184,7 @@ def stepped(name: str, actor: Any) -> Count:
 
 # -- the inference server --------------------------------------------------------------------------------------------------
 def server_walks() -> dict[str, Count]:
-    """Count the steps of an infer request of each protocol, and of the registration of an archive."""
+    """Count the steps of an infer request over each protocol, and of registering an archive."""
     from benchmarks.instructions import clients
     from tests.support import torchserve_archives
     from tests.support.model_factory import onnx_add_sub

@@ -11,7 +11,7 @@ from tests.support.model_pages import model_name
 BUSY_MODELS = 20  # the number of models that get requests
 VERSIONS = 3
 ENTRIES = 10  # the number of entries of the audit trail for each model
-DEEPEST = 200  # the number of releases of one model, the model whose pages are measured
+DEEPEST = 200  # the number of releases of the model whose pages are measured
 ROLLING_OUT = 20  # the number of models with a rollout under way
 ROLLOUTS = 100  # the number of rollouts of that model
 READINGS = 600  # the number of readings of its rollout, the most that the dashboard keeps

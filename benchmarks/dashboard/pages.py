@@ -56,7 +56,7 @@ class Page(NamedTuple):
 
 
 def measure_pages(filled: Filled) -> list[Page]:
-    """Return the figures of each page, of each request for a chart's data, and of each part that an open page polls."""
+    """Return the figures of each page, each request for a chart's data, and each part that an open page polls."""
     count = _query_counter()
     pid = filled.web_process()
     found = []

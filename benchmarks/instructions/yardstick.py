@@ -1,4 +1,4 @@
-"""Work in pure Python, similar to that of a server: bytes, objects, dictionaries, calls, callbacks of an event loop.
+"""Work in pure Python that resembles a server's work: bytes, objects, dictionaries, calls, callbacks of an event loop.
 
 Builds of Python need different numbers of instructions for the same work: Debian's 3.11 needs 0.92 of the instructions of a
 default build from source. The instructions of this work are therefore recorded, too. The ratio of its counts under two builds

@@ -88,12 +88,12 @@ class Dashboard:
         await self.becomes(name, "unloaded")
 
     async def versions(self, name: str, state: str = "published") -> list[int]:
-        """Return those of the newest hundred versions that have this state, newest first."""
+        """Return the versions in this state among the newest hundred, newest first."""
         rows = await self.ask("GET", f"models/{name}/versions", params={"page_size": 100})
         return sorted((row["number"] for row in rows["results"] if row["state"] == state), reverse=True)
 
     async def expendable_versions(self, name: str) -> list[int]:
-        """Return those of the newest hundred versions that can be archived, newest first."""
+        """Return the versions that can be archived among the newest hundred, newest first."""
         rows = await self.ask("GET", f"models/{name}/versions", params={"page_size": 100})
         spare = [row["number"] for row in rows["results"] if row["state"] == "published" and not row["protected"]]
         return sorted(spare, reverse=True)

@@ -1,4 +1,4 @@
-"""Memory and file descriptors of all processes of `manage.py up`, by the task of each process."""
+"""The memory and file descriptors of the processes of `manage.py up`, by task."""
 
 import psutil
 

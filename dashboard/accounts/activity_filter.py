@@ -1,4 +1,4 @@
-"""Reads the filter of the activity list from the query of a page or of the REST API."""
+"""Reads the filter of the activity list from the query of a page or a REST request."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

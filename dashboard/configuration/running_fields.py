@@ -18,7 +18,7 @@ from repository.config.own_parameters import OWN_PARAMETERS, Control
 from repository.core.errors import InvalidConfig
 from repository.core.json_types import Json
 
-# The controls of Slipway's parameters by the name of the parameter, which is also the name of the field.
+# The controls of Slipway's parameters, by the parameter's name, which is also the field's name.
 CONTROLS = {one.name: one.control for one in OWN_PARAMETERS.values() if one.control is not None}
 _OF_BACKENDS = [control for kind in KINDS.values() for control in kind.controls]  # their values are texts
 _ON = ("true", "1", "on")

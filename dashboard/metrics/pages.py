@@ -28,7 +28,7 @@ def metrics(request: HttpRequest) -> JsonResponse:
     """Answer with the history of `model` (default: all) on `server` (default: the first) between `start` and `end`.
 
     Both moments are Unix seconds. Raises Invalid if one is missing, or `end` is not within LONGEST seconds after `start`.
-    version: one version of the model, or EACH for the series of each version in addition to the series of all versions.
+    version: one version of the model, or EACH to add separate series for each version.
     part=marks: only markers and outages.
     """
     start, end = _moment(request, "start"), _moment(request, "end")

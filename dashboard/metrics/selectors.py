@@ -110,7 +110,7 @@ def metrics_range(
     version: int | None = None,
     max_points: int = MAX_POINTS,
 ) -> Range:
-    """Return the series of a model, of one of its versions, or (without a name) of the server as a whole.
+    """Return the series of a model or one of its versions, or of the whole server if no name is given.
 
     start, end: in Unix seconds.
     """
@@ -236,7 +236,7 @@ def metrics_outages(*, server: Server, start: float, end: float) -> list[DownTim
 def metrics_versions(
     *, server: Server, start: float, end: float, model_name: str
 ) -> dict[str, dict[str, list[object]]]:
-    """Return the series of each version of a model, by version and figure, for the times of metrics_range.
+    """Return the series of each version of a model, by version and figure, at the times of metrics_range.
 
     The versions are the MOST_VERSIONS highest ones that had requests in that time, and NO_VERSION.
     """

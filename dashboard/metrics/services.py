@@ -1,5 +1,4 @@
-"""Writes of `watch` to the metrics history: spans of a second for 15 minutes, of ten seconds for a day, of five minutes for a
-month.
+"""Stores the metrics history for `watch`: 15 minutes in seconds, a day in ten-second spans, a month in five-minute spans.
 
 Coarser spans are made from finer rows in the database, so that a restart of `watch` loses nothing.
 """

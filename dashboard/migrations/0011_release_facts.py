@@ -88,7 +88,7 @@ def _carry_model(apps: Any, model: Any) -> dict[int, int]:
 
 
 def _story(apps: Any, model: Any, revisions: list[Any]) -> list[_Told]:
-    """Return the releases of a model in order of time, from its revisions and the records of served versions."""
+    """Return a model's releases, oldest first, derived from its revisions and the records of served versions."""
     served = list(apps.get_model("dashboard", "ServedBefore").objects.filter(model=model).order_by("at", "id"))
     versions = list(apps.get_model("dashboard", "Version").objects.filter(model=model))
     told: list[_Told] = []

@@ -1,4 +1,4 @@
-"""Releases: immutable records of what a model should serve, and what servers reported about each.
+"""Releases: immutable records of what a model should serve, and what servers reported about each release.
 
 A release is written once. The facts about its life are in other tables, which only `releases.life` writes. A text that changes
 nothing for clients also has a row, because servers report which text they have read. Such a row `continues` the previous

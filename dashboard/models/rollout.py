@@ -96,13 +96,13 @@ class ShadowReport(TypedDict):
 
 
 class GuardrailReport(TypedDict):
-    """The state of a guardrail: waiting (too few samples), holds, breached. limit: the bound of the candidate's value."""
+    """The state of a guardrail: waiting (too few samples), holds, breached. limit: the bound on the candidate's value."""
 
     metric: str
     stable: float | None
     candidate: float | None
     limit: float | None
-    samples: list[int]  # the number of samples of stable, and of the candidate
+    samples: list[int]  # how many samples stable and the candidate have
     p: float | None
     state: str
     detail: str

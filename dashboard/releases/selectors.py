@@ -1,4 +1,4 @@
-"""Reads releases: the wanted one, the serving one, the release to which *go back* returns, and the state of each."""
+"""Reads releases: the wanted one, the serving one, the release to which *go back* returns, and the state of each release."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

@@ -365,7 +365,7 @@ def _arms(rollout: Rollout, sums: Sums | None) -> list[ArmFigures]:
 
 
 def _asked(rollout: Rollout, sums: Sums) -> dict[str, ArmSums]:
-    """Return the requests of both arms; the requests of a shadow's candidate are the mirrored ones that the server sent."""
+    """Return the requests of both arms. A shadow's candidate has the mirrored requests that the server sent."""
     shadow = sums["shadow"]
     if rollout.kind != RolloutKind.SHADOW or shadow is None:
         return sums["arms"]

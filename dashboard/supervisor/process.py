@@ -16,13 +16,13 @@ from dashboard.supervisor.guardian import send
 from repository.core import crash_trace
 from repository.core.plain_text import PlainOutput
 
-# Bytes of a run's output that are kept for the reason of its end, because the stacks of a hundred threads are long.
+# Bytes of a run's output that are kept to explain its end. The stacks of a hundred threads are long.
 KEPT_OUTPUT = 256 << 10
 
 # A probe returns whether a process answers.
 Probe = Callable[[], Awaitable[bool]]
 
-# Signals to send and seconds to wait for each; then the whole group is killed.
+# The signals to send, and how many seconds to wait after each. Then the process group is killed.
 Stop = tuple[tuple[signal.Signals, float], ...]
 
 # Waits for a byte on standard input, then becomes the command; it ends if the input closes before. A shell would drop

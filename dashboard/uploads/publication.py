@@ -353,7 +353,7 @@ def publication_abandoned(job: Job) -> None:
 
 @repository_errors()
 def publications_recover() -> list[str]:
-    """Finish or take back publications without a running job; return one sentence for each."""
+    """Finish or take back publications without a running job; return one sentence for each publication."""
     done = []
     for upload in Upload.objects.filter(state=UploadState.PUBLISHING).exclude(job__state__in=UNFINISHED):
         with contextlib.suppress(Held, WrongState), states.held(upload):

@@ -20,7 +20,7 @@ from repository.core.layout import check_name
 
 
 def uploads_open() -> QuerySet[Upload]:
-    """Return the uploads that can still be continued or published, with sums over their files, which may be 10,000 each."""
+    """Return the uploads that can still be continued or published, with the number and sizes of their files."""
     files = UploadFile.objects.filter(upload=OuterRef("pk")).order_by().values("upload")
     sums = {"file_count": Count("pk"), "announced_bytes": Sum("size"), "arrived_bytes": Sum("received")}
     subqueries = {name: Subquery(files.annotate(sum=one).values("sum")) for name, one in sums.items()}

@@ -30,7 +30,7 @@ from repository.config.lines import unified
 
 FIGURES_OF = timedelta(hours=24)
 CHOICES = 50  # the most versions, and the most releases, that a page offers: the newest
-_LOOKED_BACK = 200  # the most spans and checks that are searched for the ones of a version
+_LOOKED_BACK = 200  # at most this many spans and checks are searched for one version
 _KEY = re.compile(r"([vr])([1-9][0-9]{0,17})")
 # Spans closer than this are one stretch: a release took over from another that served the same version.
 _GAP = timedelta(seconds=1)

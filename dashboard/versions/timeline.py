@@ -139,7 +139,7 @@ class Timeline:
 
 
 def timeline(model: Model, wanted: str = "", now: datetime | None = None) -> tuple[Timeline, str]:
-    """Return the timeline of a model on the bundled server in a range of time, and the name of that range.
+    """Return a model's timeline on the bundled server, and the name of the time range that it shows.
 
     wanted: a name in RANGES; any other text means the shortest range that contains the changes of the last month.
     """

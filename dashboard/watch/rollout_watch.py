@@ -24,7 +24,7 @@ MISMATCHES_S = 5.0
 
 
 class RolloutWatch:
-    """Checks every unfinished rollout until it is cancelled. feed: the reader with the server's last report of each."""
+    """Checks every unfinished rollout until it is cancelled. feed: has the server's last report of each rollout."""
 
     def __init__(self, client: AsyncServerClient, feed: FeedReader) -> None:
         self._client = client
@@ -35,7 +35,7 @@ class RolloutWatch:
         self._forgotten: dict[tuple[str, str], datetime] = {}  # time up to which that process forgot mismatches
         self._mismatches_at = 0.0
         self._looks = 0
-        self._failed: dict[str, str] = {}  # rollouts whose look failed, with the error that was logged
+        self._failed: dict[str, str] = {}  # rollouts whose last check failed, with the logged error
 
     async def run(self) -> None:
         while True:

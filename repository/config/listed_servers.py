@@ -1,4 +1,4 @@
-"""The file of --traffic-remotes: the other servers that a server may call for a rollout, and the headers to send to each.
+"""The file of --traffic-remotes: the servers that a server may call for a rollout, and the headers to send to them.
 
 {"http://fastapi:8080": {}, "https://triton.internal:8443/team": {"headers": {"Authorization": "Bearer ..."}, "ca": "ca.pem"}}
 

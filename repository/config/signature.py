@@ -280,8 +280,8 @@ def _check(field: str, entry: Entry, tensor: TensorSignature, max_batch_size: in
     full = [-1, *dims] if max_batch_size > 0 else dims
     if tensor.shape == () and set(full) == {1}:
         return  # dims of ones are the notation for a scalar
-    # As in Triton: the dims of an input may be more precise than those of the file, the dims of an output may not. Neither may
-    # be less precise.
+    # As in Triton, the dims of an input may be more specific than the file's dims; the dims of an output may not.
+    # Neither may be less specific.
     loose = what == "input"
     if not any(_fits(full, shape, loose) for shape in (tensor.shape, tensor.inferred) if shape is not None):
         batch = ", the batch dimension included" if max_batch_size > 0 else ""

@@ -1,8 +1,8 @@
-"""Reads the text of a person's config.pbtxt: the places of fields, the comments, the difference between two texts.
+"""Reads the text of a person's config.pbtxt: the positions of fields, the comments, the difference between two texts.
 
 protobuf's own parser (`model_config.parse`) reads the meaning of a text, and this module reads only texts that the parser
 accepts. The parser is not enough for a page that points at a line, nor for an edit that keeps the rest of the text. The message
-that it returns has no places of fields, no spelling and no comments, and it gives the line and column of mistakes only.
+that it returns has no positions of fields, no spelling and no comments. It gives a line and column only for mistakes.
 """
 
 import ast

@@ -77,7 +77,7 @@ class GoldenRequest:
 
 @dataclass(frozen=True, slots=True)
 class OutputVerdict:
-    """largest: the largest difference of two numbers, or None without numbers. detail: the reason of a failure, or ""."""
+    """largest: the largest difference of two numbers; None if there are none. detail: the reason of a failure, or ""."""
 
     name: str
     largest: float | None

@@ -95,7 +95,7 @@ def sync_tree(folder: Path, progress: Progress = SILENT) -> None:
 
 
 def sync(path: Path) -> None:
-    """Flush the content of a file, or the list of names of a folder, to the disk."""
+    """Flush a file's content, or a folder's list of names, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -57,7 +57,7 @@ class _CountedFile(io.BufferedReader):
 
 
 def _extra_lengths(table: bytes) -> Iterator[int]:
-    """Yield the length of the extra fields of each entry, if `table` begins with entries of the table of contents."""
+    """Yield the length of the extra fields of each entry at the beginning of `table`, a table of contents."""
     at = 0
     while table.startswith(_SIGNATURE, at) and at + _FIXED_BYTES <= len(table):
         lengths = struct.unpack_from("<HHH", table, at + 28)

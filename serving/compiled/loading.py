@@ -16,7 +16,7 @@ from serving.compiled.modules import MODULES, build_folder
 
 VARIABLE = "SERVING_COMPILED"  # with the value "no", no build is used
 SUFFIX = EXTENSION_SUFFIXES[0]
-COMMON = "__mypyc"  # the end of the name of the module that contains the code of all other modules
+COMMON = "__mypyc"  # the suffix of the module that contains the code of all other modules
 _REMEDY = "run `make compiled`"
 
 

@@ -86,7 +86,7 @@ class NotYet(ServingError):
 
 
 class Exhausted(ServingError):
-    """The server has no room for this request now."""
+    """The server has no memory for this request now."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Code.UNAVAILABLE, message)

@@ -1,7 +1,7 @@
 """Ragged batches: joins inputs of unequal shapes end to end, and makes batch inputs that locate each request in them.
 
 A ragged input reaches the model as one dimension with the elements of all requests. The server makes a batch input when it
-forms the batch, and splits a batch output by the shapes of an input of the requests instead of by rows.
+forms the batch, and splits a batch output by the shapes of an input, not by rows.
 Source: Triton, docs/user_guide/ragged_batching.md, and BatchInput and BatchOutput in model_config.proto.
 """
 

@@ -398,7 +398,7 @@ class ModelLifecycle:
             self._progress = None
 
     def loading(self, number: int) -> Loading | None:
-        """Return the progress of the load of a version, or None if no load of it runs."""
+        """Return the progress of a version's load, or None if it is not being loaded."""
         progress = self._progress
         return progress.shown() if progress is not None and number in progress.versions else None
 

@@ -124,7 +124,7 @@ class RepositoryIndex:
 
     # -- statistics ------------------------------------------------------------------------------------------------
     def statistics(self, model: ModelIdentifier | None = None, ready: bool = False) -> list[ModelStatistics]:
-        """Return the statistics of the versions that take requests or still have requests, of one model or of all. ready:
+        """Return the statistics of versions that take requests or still have requests, of one model or all. ready:
         whether to leave out versions that take no requests."""
         found = self._models if model is None else filter(None, [self._models.get(model)])
         return self._statistics(found, lambda version: version.model is not None if ready else bool(version.models))

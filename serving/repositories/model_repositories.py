@@ -77,7 +77,7 @@ class ModelRepositories:
 
     # -- models ----------------------------------------------------------------------------------------------------
     def models(self) -> list[ModelIdentifier]:
-        """Return every model, sorted. Models in the cloud are the ones of the last listing."""
+        """Return every model, sorted. Models in the cloud are taken from the last listing."""
         found = {
             ModelIdentifier(name, namespace)
             for namespace, repositories in self._namespaces.items()

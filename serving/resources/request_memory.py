@@ -1,12 +1,12 @@
-"""Limits the total bytes of requests and of unread answers, over all connections of both protocols.
+"""Limits the memory for requests and unread answers, over all HTTP and gRPC connections together.
 
-Frontends take room as the bytes of a body arrive, regardless of the announced length. Frontends give the room back when the
-client has taken the answer, which may be as large. A request that finds no room is refused immediately. A waiting request would
-keep the room that it already has, and other requests could not continue.
+Frontends reserve memory as the bytes of a body arrive, regardless of the announced length. They release it when the client has
+taken the answer, which may be as large. If the memory is full, a request is refused immediately. It does not wait, because it
+would keep the memory that it already has, and other requests could not continue.
 
-The limit of a client depends on the free room: a connection may hold CONNECTION_PART times the free room, an address
-CLIENT_PART times. So a single client may use nearly all room, many clients get equal shares, and a new client always finds some
-room. After a refusal, clients that hold more than an equal share and do not read their answers are disconnected
+The limit of a client depends on the free memory: a connection may hold CONNECTION_PART times the free memory, and an address
+CLIENT_PART times. So a single client may use nearly all memory, many clients get equal shares, and a new client always gets
+some. After a refusal, clients that hold more than an equal share and do not read their answers are disconnected
 (`ConnectionMemory.must_make_room`). Bodies of up to COUNTED_FROM bytes are not counted, because their number on a connection is
 limited anyway.
 """
@@ -23,7 +23,7 @@ from serving.core.errors import Exhausted
 COUNTED_FROM = 4096  # bodies of up to this many bytes are not counted
 INFLATED_AT_A_TIME = 2  # the most large bodies that are inflated at the same time
 SHARE = 4  # the default limit is the machine's memory divided by this
-CONNECTION_PART, CLIENT_PART = 4, 8  # multiples of the free room, which allow at most 4/5 and 8/9 of the limit
+CONNECTION_PART, CLIENT_PART = 4, 8  # multiples of the free memory, which allow at most 4/5 and 8/9 of the limit
 CLIENTS = 256  # the number of slots for addresses; several addresses may share a slot
 SHORT_S = 5.0  # how long after a refusal clients may be disconnected to make room
 
@@ -63,7 +63,7 @@ class RequestMemory:
         return CLIENTS - list(self._by_client).count(0)
 
     def take(self, size: int) -> None:
-        """Reserve `size` more bytes. Raises Exhausted if there is no room."""
+        """Reserve `size` more bytes. Raises Exhausted if they do not fit."""
         if self.total() + size > self.limit:
             raise self.exhausted()
         self.taken += size
@@ -72,7 +72,7 @@ class RequestMemory:
         self.taken -= size
 
     def exhausted(self) -> Exhausted:
-        """Return a new error for a request that finds no room, and record the time of the refusal."""
+        """Return a new error for a request that does not fit, and record the time of the refusal."""
         self._refused_at = time.monotonic()
         return Exhausted(
             f"the server's memory for requests, {self.limit} bytes (--request-memory-limit), is full: try again later"
@@ -80,7 +80,7 @@ class RequestMemory:
 
 
 class ConnectionMemory:
-    """The room that one connection holds."""
+    """The request memory that one connection holds."""
 
     __slots__ = ("_memory", "_slot", "held")
 

@@ -102,7 +102,7 @@ class ModelCache:
     def look_up(self, request: InFlightRequest) -> tuple[dict[str, Tensor] | None, int]:
         """Return the outputs or None, and the time of the lookup (ns). A miss is remembered until `keep` or `forget`.
 
-        Requests of a sequence are not looked up, because a step of an ensemble may use earlier requests of the sequence.
+        Requests of a sequence are not looked up, because an ensemble's step may use earlier requests of the sequence.
         """
         if request.sequence.id:
             return None, 0

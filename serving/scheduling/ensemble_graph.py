@@ -15,7 +15,7 @@ from serving.core.datatypes import Tensor
 from serving.core.tensor_check import with_rank
 from serving.core.waiters import Waiters
 
-# Called with the index of a step that has room for a request.
+# Called with the index of a step that can accept another request.
 Resume = Callable[[int], None]
 
 

@@ -243,7 +243,7 @@ class Run:
             self._without_room.add(index)
 
     def _resume(self, index: int) -> None:
-        """Try to enter a step that had no room before."""
+        """Try again to enter a step whose limit was reached before."""
         self._without_room.discard(index)
         try:
             self._enter(index)

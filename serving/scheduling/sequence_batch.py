@@ -1,7 +1,7 @@
 """The sequence batcher: requests of one sequence run in order on one instance, in one batch slot.
 
 Direct: a sequence keeps its slot, and row i of a batch is slot i; slots without a request have a row with READY false.
-Oldest: an instance has up to `max_candidate_sequences` sequences, and batches the oldest request of each.
+Oldest: an instance has up to `max_candidate_sequences` sequences, and batches the oldest request of each sequence.
 A sequence begins with START, and ends with END or after `max_sequence_idle_microseconds`. A sequence waits in the backlog while
 no slot is free. An iterative sequence is a single request that the scheduler executes again each time the model reschedules it,
 until the model is done.

@@ -278,8 +278,8 @@ class InferenceServer:
         return answer
 
     def version_statistics(self, name: str = "", version: str = "") -> list[ModelStatistics]:
-        """Return the statistics of versions that take requests: of all models, of one model, or of one version."""
-        found = self._manager.index.statistics(ready=True)  # an unloaded model has no statistics, as in Triton
+        """Return the statistics of the versions that take requests, of all models or only of a named model or version."""
+        found = self._manager.index.statistics(ready=True)  # as in Triton, unloaded models have no statistics
         if not name:
             return found
         number, namespace = self._manager.resolve(name, version).statistics.key[1:]
@@ -294,7 +294,7 @@ class InferenceServer:
         return self._manager.unserved
 
     def statistics(self, model: ModelIdentifier | None = None) -> list[ModelStatistics]:
-        """Return the live statistics of each version that takes requests or still has requests, of one model or of all models.
+        """Return the live statistics of versions that take requests or still have requests, of one model or all.
         The caller must not change them."""
         return self._manager.index.statistics(model)
 

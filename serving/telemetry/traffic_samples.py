@@ -18,7 +18,7 @@ from serving.core.request import ParameterValue
 from serving.core.response import Answer, InferenceResponse
 
 MAX_BYTES = 1 << 20  # bytes of the tensors of one request and its answer
-MAX_ALL_BYTES = 32 << 20  # bytes of the tensors of all samples of a sampling
+MAX_ALL_BYTES = 32 << 20  # bytes of tensors in all samples of one sampling
 MAX_SAMPLINGS = 8  # samplings that may run at the same time
 
 

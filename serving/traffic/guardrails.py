@@ -50,8 +50,8 @@ log = logging.getLogger(__name__)
 UNANSWERED_S = 10  # a request that waits this long counts as an error
 STILL_S = 5  # a shorter pause is no evidence
 GIVEN_UP_S = 1  # a request that its client cancels after this long counts as an error
-# A latest part of the window has at least LATEST_S seconds. One has `min_samples` requests to the candidate, the other
-# LATEST_SAMPLES.
+# The latest parts of the window that are judged have at least LATEST_S seconds. The first has `min_samples` requests to the
+# candidate, the second LATEST_SAMPLES.
 LATEST_S, LATEST_SAMPLES = 30, 1000
 SEVERAL = 5  # how many separate moments of failure are evidence if there are fewer than `min_samples` requests
 STEPS_OF_A_DAY = 100  # assumed weight changes in a day, after each of which an arm begins with few requests

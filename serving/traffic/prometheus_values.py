@@ -222,7 +222,7 @@ class PrometheusValues:
 
 
 def _new_readings(guardrail: Guardrail, window_s: float, before: Readings | None) -> Readings:
-    """Return empty readings. before: readings from a time with a smaller weight; those of stable are taken over."""
+    """Return empty readings. before: readings from a time with a smaller weight; stable's readings are taken over."""
     most = window_s / (QUERY_INTERVAL_S if guardrail.url else PAGE_INTERVAL_S)
     return Readings(most, before.stable if before is not None and len(before.stable) >= MIN_READINGS else ())
 

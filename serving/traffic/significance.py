@@ -123,7 +123,7 @@ def _students(evidence: float, of: float) -> float:
 
 
 def _scatter(seconds: Sequence[float]) -> float:
-    """Return the sum of squares of the seconds, or of spans of MOMENT_S seconds if that is larger."""
+    """Return the larger of two sums of squares: over seconds, or over spans of MOMENT_S seconds."""
     moments = (sum(seconds[place : place + MOMENT_S]) for place in range(0, len(seconds), MOMENT_S))
     return max(_squares(seconds), _squares(moments))
 

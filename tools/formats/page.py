@@ -1,4 +1,4 @@
-"""Writes the page docs/formats.md: the exported models and the result for each."""
+"""Writes the page docs/formats.md: the exported models and the result for each model."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -293,7 +293,8 @@ class OutputLog:
         now = time.monotonic()
         self._may_log = min(LINES_AT_ONCE, self._may_log + (now - self._counted_s) * LINES_PER_S)
         self._counted_s = now
-        # After a lost line, lines are lost until there is room for many: one long gap replaces many short ones.
+        # After one line is dropped, lines are dropped until LINES_PER_S of them may be logged. This makes one long gap in place
+        # of many short ones.
         if self._may_log < (LINES_PER_S if self._left_out else 1):
             self._left_out += 1
             return False

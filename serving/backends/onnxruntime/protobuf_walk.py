@@ -1,4 +1,4 @@
-"""Walks the fields of a mapped protobuf by their lengths, within the bounds of the file and a limit on the number of fields.
+"""Walks the fields of a mapped protobuf by their lengths, within the file's bounds and a limit on the number of fields.
 
 ONNX files are read in this way, without classes for messages and without copying weights. Source: protobuf's encoding.
 """

@@ -24,7 +24,7 @@ class Limits:
     body_s: float = 30.0  # for a complete body, unless it grows by `body_bytes_per_s` a second; 0 for no limit
     idle_s: float = 600.0  # until the next request begins; long, because clients keep connections in pools
     leaving_s: float = 5.0  # until the last request of a connection begins, when the server shuts down
-    stalled_s: float = 60.0  # until the client takes a part of its answer
+    stalled_s: float = 60.0  # until a client that stopped reading takes more of its answer
     linger_s: float = 2.0  # until a refused client has read the error
     body_bytes_per_s: int = 1024
 

@@ -23,7 +23,7 @@ Head = TypeVar("Head")
 
 
 class HeaderDecoder(Generic[Head]):
-    """Decodes the blocks of one connection, and calls `parse` with the fields of each.
+    """Decodes the blocks of one connection, and calls `parse` with the fields of each block.
 
     For each call, clients send the same block of references to the dynamic table. Its meaning is fixed until the table changes,
     so the result of `parse` is cached until then.

@@ -225,7 +225,7 @@ def of_models(
 
 
 def of_rollouts(rollouts: list[Rollout], buckets: LatencyBuckets = FINEST) -> Iterator[str]:
-    """Yield the figures of the arms of rollouts, and of shadows, which have the candidate's labels. An arm on another server
+    """Yield the figures of rollouts' arms, and of shadows, which have the candidate's labels. An arm on another server
     has an empty version and the label `remote`, the address of that server."""
     arms = [
         _RolloutArm(_arm_labels(one, arm), one, arm, buckets) for one in rollouts for arm in (one.stable, one.candidate)

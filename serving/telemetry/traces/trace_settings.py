@@ -21,7 +21,7 @@ Values: TypeAlias = dict[str, Value]
 
 @dataclass(slots=True, eq=False)
 class Sampler:
-    """The current settings of one model, or of all models without their own settings, and the progress of their sampling."""
+    """The current settings of one model, or of all models without separate settings, and how far their sampling is."""
 
     levels: tuple[str, ...]
     rate: int

@@ -1,4 +1,4 @@
-"""Finds the version that a prediction means, and how it takes requests, and remembers both while its configuration stays."""
+"""Finds the version that a prediction names, and how it takes requests. Both are cached until its configuration changes."""
 
 from collections.abc import Sequence
 
@@ -84,7 +84,7 @@ class Targets:
         return found
 
     def _number(self, model: str, version: str) -> str:
-        """Return the number of the version for the server, or "" for the default version."""
+        """Return the version's number on the server, or "" for the default version."""
         if self._registrations is None:
             return resolve(self._server, model, version) if version else ""
         # Checked first: if the default version has no workers, another version must not answer for it.

@@ -79,7 +79,7 @@ class TorchserveBackend(Backend):
             )
 
     def _installed(self) -> str:
-        """Install the archive's requirements if the configuration says so. Return the folder of the packages, or ""."""
+        """Install the archive's requirements if the configuration requests it. Return their folder, or "" if there is none."""
         assert self._private is not None
         wanted = self._parameters.boolean(words.INSTALL, False)
         if not wanted or not self._manifest.requirements_file:

@@ -1,4 +1,4 @@
-"""A client for HTTP/1.1 to one other server. It keeps connections open, and sends one request at a time on each.
+"""A client for HTTP/1.1 to one other server. It keeps connections open, and sends one request at a time on each connection.
 
 post(path, headers, chunks) -> HttpAnswer      raises ServingError, which names the server
 Redirects are not followed, because their targets are not listed. Proxies from the environment are not used. Headers and bodies
