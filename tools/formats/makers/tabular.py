@@ -134,7 +134,7 @@ def multi_output() -> None:
 def boosted() -> None:
     types = [("input", FloatTensorType([None, 4]))]
 
-    case = Case("xgboost_classifier", "gradient boosting of three classes", "xgboost onnxmltools")
+    case = Case("xgboost_classifier", "gradient-boosted classification into three classes", "xgboost onnxmltools")
     model = xgboost.XGBClassifier(n_estimators=3, max_depth=2).fit(X, y)
     save(case, convert_xgboost(model, initial_types=types))
     case.served(
@@ -145,13 +145,15 @@ def boosted() -> None:
         model.save_model(case.path(f"model.{ending}"))
         case.refused("convert_xgboost")
 
-    case = Case("xgboost_regressor", "gradient boosting of a number", "xgboost onnxmltools")
+    case = Case("xgboost_regressor", "gradient-boosted regression", "xgboost onnxmltools")
     model = xgboost.XGBRegressor(n_estimators=3, max_depth=2).fit(X[:, :3], X[:, 3])
     save(case, convert_xgboost(model, initial_types=[("input", FloatTensorType([None, 3]))]))
     case.served({"input": ROWS[:, :3]}, {"variable": model.predict(ROWS[:, :3]).reshape(-1, 1)})
 
     case = Case(
-        "lightgbm_classifier", "gradient boosting of three classes, as exported by default", "lightgbm onnxmltools"
+        "lightgbm_classifier",
+        "gradient-boosted classification into three classes, as exported by default",
+        "lightgbm onnxmltools",
     )
     model = lightgbm.LGBMClassifier(n_estimators=3, num_leaves=4, verbose=-1).fit(X, y)
     save(case, convert_lightgbm(model, initial_types=types))
@@ -165,12 +167,12 @@ def boosted() -> None:
     model.booster_.save_model(case.path("model.txt"))
     case.refused("convert_lightgbm")
 
-    case = Case("lightgbm_regressor", "gradient boosting of a number", "lightgbm onnxmltools")
+    case = Case("lightgbm_regressor", "gradient-boosted regression", "lightgbm onnxmltools")
     model = lightgbm.LGBMRegressor(n_estimators=3, num_leaves=4, verbose=-1).fit(X[:, :3], X[:, 3])
     save(case, convert_lightgbm(model, initial_types=[("input", FloatTensorType([None, 3]))]))
     case.served({"input": ROWS[:, :3]}, {"variable": model.predict(ROWS[:, :3]).reshape(-1, 1).astype(np.float32)})
 
-    case = Case("catboost_classifier", "gradient boosting over classes with names", "catboost")
+    case = Case("catboost_classifier", "gradient-boosted classification into named classes", "catboost")
     model = CatBoostClassifier(iterations=3, depth=2, verbose=False, allow_writing_files=False).fit(X, SPECIES[y])
     model.save_model(case.path("model.onnx"), format="onnx")
     probability = model.predict_proba(ROWS).astype(np.float32)
@@ -180,7 +182,7 @@ def boosted() -> None:
     model.save_model(case.path("model.cbm"))
     case.refused('format="onnx"')
 
-    case = Case("catboost_regressor", "gradient boosting of a number", "catboost")
+    case = Case("catboost_regressor", "gradient-boosted regression", "catboost")
     model = CatBoostRegressor(iterations=3, depth=2, verbose=False, allow_writing_files=False).fit(X[:, :3], X[:, 3])
     model.save_model(case.path("model.onnx"), format="onnx")
     case.served(
