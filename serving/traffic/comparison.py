@@ -9,7 +9,8 @@ out of the reported differences.
 
 BYTES agree if they are equal. BYTES that are JSON, as many services answer, also agree if their numbers agree and all else is
 equal. The first class of a row is the index of its greatest number; of a JSON object, the key of its greatest number. First
-classes are compared for such objects, and for outputs with one axis of at least two numbers besides the batch axis. This is thread-safe.
+classes are compared for such objects, and for outputs with one axis of at least two numbers besides the batch axis. This is
+thread-safe.
 """
 
 import math

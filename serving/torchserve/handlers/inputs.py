@@ -73,7 +73,8 @@ class InputReader:
     ) -> tuple[list[Entry], list[Headers], dict[int, str]]:
         """Return the entries of a batch, with the headers and the id of each entry.
 
-        A request of several rows has several entries. Entries may share one object of headers if their clients sent the same headers.
+        A request of several rows has several entries. Entries may share one object of headers if their clients
+        sent the same headers.
         """
         entries: list[Entry] = []
         headers: list[Headers] = []
