@@ -3,7 +3,8 @@
     python -m benchmarks.many_models --models 1000
 
 The program reports the seconds until the server is ready, the median milliseconds of its index, and its share of a core while
-idle. It measures explicit mode and poll mode. The exit status is 1 if a limit is exceeded: 60 s, 50 ms, 2 %.
+idle. It measures explicit mode and poll mode. The exit status is 1 if the start takes more than 60 s, the index more than
+50 ms, or the idle server more than 2 % of a core.
 """
 
 import argparse

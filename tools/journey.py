@@ -32,7 +32,7 @@ HOLDOUT = ROOT / "examples" / "holdout" / "digits.npz"
 SIZE = {"width": 1280, "height": 860}
 MOST_BYTES = 200_000
 SERVED_S = 40  # the seconds of requests to a published model before a picture of its charts
-BREACH_MS = 300_000  # the longest time for guardrails, which wait for requests
+BREACH_MS = 300_000  # the longest wait for a breach; guardrails need some requests first
 TOO_MUCH_INK = 370.0  # the sum over an image; one in twenty of the held-out digits has more
 
 

@@ -18,7 +18,7 @@ SETTLE_S = 5.0
 METRICS, LONGEST_METRICS_S, LONGEST_S = "dashboard_metricsample", 60.0, 300.0
 PAUSE_S, PAUSE_OF_ANSWERS, LONGEST_PAUSE_S = 1.0, 5, 10.0
 CHANGE_EVERY_S = 10.0
-# The pages that viewers have open, in turn: the overview, the list, one model.
+# The pages that viewers open, one third each: the overview, the list, one model.
 WATCHED = (("/ws/live/", OPEN_OVERVIEW), ("/ws/live/", OPEN_LIST), (f"/ws/live/?model={model_name(0)}", OPEN_MODEL))
 
 

@@ -42,7 +42,7 @@ def nobody(model: str, reason: str) -> bool:
 
 
 def everybody(model: str, reason: str) -> bool:
-    """Excuse all failures except hangs and wrong answers: the server or a frontend worker was killed."""
+    """Excuse all failures except hangs and wrong answers, because the server or a frontend worker was killed."""
     return not reason.startswith(("no answer", "a wrong answer"))
 
 

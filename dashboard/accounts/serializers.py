@@ -1,4 +1,4 @@
-"""The JSON of accounts, tokens and the audit trail in REST: only its shapes; rules live in services."""
+"""The shapes of accounts, tokens and the audit trail as JSON in the REST API. The rules are in services."""
 
 from typing import Any
 

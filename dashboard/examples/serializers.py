@@ -1,4 +1,4 @@
-"""The JSON of examples in REST: only its shapes; rules live in services."""
+"""The shapes of examples as JSON in the REST API. The rules are in services."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""The JSON of jobs in REST: only its shapes; rules live in services."""
+"""The shapes of jobs as JSON in the REST API. The rules are in services."""
 
 from rest_framework import serializers
 

@@ -4,8 +4,10 @@ from django.db import models
 
 
 class SignInCount(models.Model):
-    """Attempts for a name, from an address, or both, in a span of time. `key` is a hash, because a person may type a password
-    in place of the name."""
+    """How many attempts to sign in had a name, an address, or both, in a span of time.
+
+    `key` is a hash, because a person may type a password in place of the name.
+    """
 
     key = models.CharField(max_length=64, primary_key=True)
     attempts = models.PositiveIntegerField()

@@ -45,7 +45,7 @@ def least(served: Mapping[Server, Served]) -> float:
 
 
 def served_by(rollout: Rollout) -> dict[Server, Served]:
-    """Return how long each server has served the present step: the bundled server, which is first, and others that answer.
+    """Return how long the bundled server, which is first, and other servers have served the present step.
 
     An unreachable server is left out, because it would block the rollout.
     """

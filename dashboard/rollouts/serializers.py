@@ -1,4 +1,4 @@
-"""The JSON of rollouts in REST: only its shapes; rules live in services and in rollouts.plan."""
+"""The shapes of rollouts as JSON in the REST API. The rules are in services and in rollouts.plan."""
 
 from typing import Any
 

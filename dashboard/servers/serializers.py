@@ -1,4 +1,4 @@
-"""The JSON of inference servers in REST: only its shapes; rules live in services."""
+"""The shapes of inference servers as JSON in the REST API. The rules are in services."""
 
 from rest_framework import serializers
 

@@ -1,4 +1,4 @@
-"""The JSON of uploads in REST: only its shapes; rules live in services."""
+"""The shapes of uploads as JSON in the REST API. The rules are in services."""
 
 from typing import Any
 

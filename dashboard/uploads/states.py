@@ -154,7 +154,7 @@ def expire(upload: Upload, *, now: datetime) -> None:
 
 
 def refuse_unless(upload: Upload, event: str) -> None:
-    """Raise WrongState if the state that was read does not allow `event`. It saves long work; the transition checks again."""
+    """Raise WrongState if the state that was read does not allow `event`. It saves useless work; the transition also checks."""
     transition = TRANSITIONS[event]
     if upload.state not in transition.before:
         raise _wrong(transition, upload.state)

@@ -59,7 +59,7 @@ class Attempts:
         self.error = error
 
     def crashed(self, now: float) -> None:
-        """Count a load of this model, of any generation, that ended the server: the next load may end it, too."""
+        """Count a load of this model, of any generation, that crashed the server. The next load may crash it, too."""
         hold = self.crashes >= len(CRASH_RETRY_S)
         self.next_at = float("inf") if hold else now + CRASH_RETRY_S[self.crashes]
         self.crashes += 1

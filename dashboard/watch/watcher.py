@@ -27,7 +27,7 @@ LONGEST_PAUSE_S = 60.0
 
 
 async def watch() -> None:
-    """Run until SIGINT or SIGTERM. A part that fails ends the whole process, which `up` starts again."""
+    """Run until SIGINT or SIGTERM. If a part fails, the whole process exits, and `up` starts it again."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

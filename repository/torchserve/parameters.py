@@ -41,7 +41,7 @@ KNOWN = {
 
 
 def add_workers(config: ModelConfig, workers: int, settings: ModelSettings, gpus: int) -> None:
-    """Divide workers among the GPUs in turn, as TorchServe does. gpus: the number of GPUs that may be used."""
+    """Distribute workers over the GPUs round-robin, as TorchServe does. gpus: the number of GPUs that may be used."""
     if settings.device_type == "cpu" or not gpus:
         config.instance_group.add(name=config.name, kind=ModelInstanceGroup.KIND_CPU, count=workers)
         return

@@ -1,8 +1,8 @@
 """The models that are or were loaded, and the lookup of a model by its name.
 
-Clients and Python models give only a name. Such a name means the one model of that name whose load was requested and that was
-not unloaded since. If several namespaces have such a model, the name is ambiguous and means none of them. A step of an ensemble
-prefers the ensemble's own namespace.
+Clients and Python models give only a name. The name refers to the one model of that name whose load was requested and that was
+not unloaded since. If several namespaces have such a model, the name is ambiguous and refers to none of them. A step of an
+ensemble prefers the ensemble's own namespace.
 Source: Triton's core, FindModelIdentifier and FindNode in model_repository_manager.cc.
 """
 

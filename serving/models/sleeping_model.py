@@ -23,7 +23,7 @@ from serving.telemetry.statistics import ModelStatistics
 ASLEEP = "asleep: loads on its first request"
 RETRY_S = 1.0  # after a failed load, requests fail immediately for this long
 
-# A function that builds the model, unless no request waits any more, or raises an error.
+# A function that builds the model or raises an error. It builds nothing if no request waits any more.
 # In one step of the event loop, it replaces the sleeping model by the new model and calls `hand_over`.
 Wake = Callable[["SleepingModel"], Coroutine[None, None, None]]
 

@@ -5,8 +5,8 @@ fault sooner. A guardrail is breached if the p-value of "the candidate is within
 (significance.py). It holds if the p-value is not below alpha and both arms have enough samples. Failures at several separate
 moments are evidence even if there are fewer samples.
 A candidate may not answer at all. So requests that wait too long count as errors and as slow. Clients that send one request
-after another leave only a few waiting requests. So the time without any answer counts, too. A cancelled request counts as
-having taken as long as it waited. A request that is refused as the client's mistake counts as failed. All this is counted for
+after another leave only a few waiting requests. So the time without any answer counts, too. The latency of a cancelled
+request is the time that it waited. A request that is refused as the client's mistake counts as failed. All this is counted for
 both arms alike, because some clients cancel and make mistakes in any case.
 """
 

@@ -52,13 +52,13 @@ class FrontendWorkers:
 
     # -- life --------------------------------------------------------------------------------------------------------
     def listen(self, protocol: str) -> tuple[str, int]:
-        """Bind the sockets of a protocol. Return the address. Raises OSError if that fails, INVALID_ARG for wrong TLS files."""
+        """Bind the sockets of a protocol. Return the address. Raises OSError, or INVALID_ARG for invalid TLS files."""
         options = self._options
         address, port, shared, tls = {
             "http": (options.http_address, options.http_port, options.reuse_http_port, TlsFiles.of_http(options)),
             "grpc": (options.grpc_address, options.grpc_port, options.reuse_grpc_port, TlsFiles.of_grpc(options)),
         }[protocol]
-        server_context(tls, protocol)  # wrong files are refused once, not by each worker
+        server_context(tls, protocol)  # invalid TLS files are refused here, once, not by each worker
         found = listen(address, port, options.frontend_workers, shared)
         for mine, sockets in zip(self._sockets, found, strict=True):
             mine[protocol] = sockets

@@ -57,7 +57,7 @@ _MAX_PROTOBUF = 2**31 - 1
 class ExternalData:
     location: str
     offset: int = 0
-    length: int = 0  # 0: the rest of the file
+    length: int = 0  # 0 means up to the end of the file
 
 
 @dataclass(slots=True)

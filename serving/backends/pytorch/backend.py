@@ -189,7 +189,7 @@ def _is_complete(config: ModelConfig) -> bool:
 
 
 def _set_process_wide(spec: ModelSpec, settings: Settings) -> None:
-    """Apply the settings that torch keeps once for a process. The last model that sets one of them decides."""
+    """Apply the settings that torch has once for the whole process. The last model that sets one of them decides."""
     parameters = Parameters.of(spec.config)
     switches = {
         "ENABLE_JIT_EXECUTOR": torch._C._jit_set_profiling_executor,

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 Connect = Callable[[Callable[[], asyncio.BaseProtocol]], Awaitable[object]]
 
 ORIGIN_WINDOW = 256 << 10  # bytes that the origin may send on a stream before the client has taken them
-_CONNECTION_WINDOW = 1 << 30  # bytes; practically no limit, because each stream has its own
+_CONNECTION_WINDOW = 1 << 30  # bytes; practically no limit, because each stream is limited
 _BEGINNING = (
     h2.PREFACE
     + h2.settings({Setting.INITIAL_WINDOW_SIZE: ORIGIN_WINDOW, Setting.MAX_FRAME_SIZE: RECEIVED_FRAME_SIZE})

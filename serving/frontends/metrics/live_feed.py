@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 PERIOD_S = 1.0
 SLOW_ABOVE = 256 << 10  # a subscriber with more unread bytes gets no event until it catches up
-MAX_SUBSCRIBERS = 64  # subscribers with a key, and as many without a key
+MAX_SUBSCRIBERS = 64  # the limit for subscribers with a key, and also for those without
 MAX_OF_ADDRESS = 16  # subscribers without a key from one address
 
 Stamp = tuple[int, VersionStatus]  # a value that changes with a model's values

@@ -20,7 +20,7 @@ from serving.workers.program.core_client import CoreClient, NeedsCoreError
 
 
 class ForwardedCall(ForwardedStream):
-    """A call that the core answers. timeout_s: what remains of its timeout, if it was not forwarded immediately."""
+    """A call that the core answers. timeout_s: the rest of its timeout, if it was not forwarded immediately."""
 
     __slots__ = ()
 
