@@ -1,4 +1,4 @@
-"""Stores the reports of servers about a rollout: the last report of each, a coarse history of both arms, the worst mismatches.
+"""Stores servers' reports about a rollout: the last one of each server, a coarse history of both arms, the worst mismatches.
 
 The counts of a server begin at zero with its process. The counts of earlier processes are added, so that sums only grow. The
 history consists of samples of these sums, at first one every few seconds. If there are too many samples, every second one is

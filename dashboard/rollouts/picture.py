@@ -29,8 +29,8 @@ SHOWN_AFTER = timedelta(hours=24)  # an ended rollout stays on the page of relea
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A step of the ladder, or `folded` steps in one. state: done, now, next, stopped. done: seconds of its bake time that
-    have passed."""
+    """A step of the ladder, or one rung for `folded` steps. state: done, now, next, stopped. done: how many seconds of its bake
+    time have passed."""
 
     weight: float
     bake_s: float

@@ -49,8 +49,9 @@ of an upload is never deleted. Only cancelled and expired uploads lose their Upl
     CANCELLED   folder is being removed                AuditEntry                uploads_expire removes the folder
     EXPIRED     folder is being removed                error                     uploads_expire removes the folder
 
-The model's row has two more fields that a publication writes. `fingerprint` is the content of its folder when it was last
-adopted, and `generation` shows `watch` the change. Both are written with the Version, in the transaction of `finish`.
+The model's row has two more fields that a publication writes. `fingerprint` identifies the content of its folder when it was
+last adopted. `generation` grows, so that `watch` sees the change. Both are written with the Version, in the transaction of
+`finish`.
 """
 
 import contextlib

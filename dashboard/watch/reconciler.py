@@ -391,7 +391,7 @@ class Reconciler:
         except Unreachable as error:
             if error.midway and self._attempts[one.name].crashes:
                 await sync_to_async(life.failed)(**facts, error=_ENDED)
-            else:  # the first time, something else may have ended the server
+            else:  # the first time, something else may have crashed the server
                 await sync_to_async(life.not_begun)(**facts, before=before)
             raise
         except DashboardError as error:

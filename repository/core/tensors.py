@@ -42,7 +42,7 @@ _CODES = {
 }
 DATATYPES = (*_CODES, "BYTES")
 FLOATS = frozenset({"FP16", "BF16", "FP32", "FP64"})
-# The numbers of decimal digits to try; with the last one, any two numbers differ.
+# How many decimal digits to try. With the last count, different numbers always have different digits.
 _DIGITS = {"FP16": (3, 4, 5), "BF16": (4,), "FP32": (6, 7, 8, 9)}
 _NO_JSON = frozenset({"FP16", "BF16"})
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}

@@ -176,8 +176,8 @@ def _is_pickle(content: bytes, goes_on: bool = False) -> bool:
     """Return whether an unpickler, called until the end of the content, would import an object and call it.
 
     The function returns True for a pickle with too many steps. It follows the depth and the marks of the stack, without values.
-    The words of a tokenizer are mostly steps of a pickle, too, but they soon need an item that no earlier step left on the
-    stack. Steps that an unpickler would refuse only for their values pass. goes_on: whether more content follows.
+    The words of a tokenizer could mostly be opcodes of a pickle, too, but soon one of them needs a stack item that no earlier
+    opcode has left. Steps that an unpickler would refuse only for their values pass. goes_on: whether more content follows.
     """
     stack: list[bool] = []  # whether each item is a mark
     imports = at = 0

@@ -46,7 +46,7 @@ _DAMAGED = (
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """MANIFEST.json. Names of files are names in the archive, or "". whole: the whole JSON, for handlers."""
+    """MANIFEST.json. File names are relative to the archive; "" if there is none. whole: the whole JSON, for handlers."""
 
     name: str
     version: str  # any text

@@ -230,7 +230,7 @@ class ModelResponses:
             return False
         if answer is None and (self._decoupled or request in batch.later):
             return not request.cancelled  # its responses come separately from the batch
-        if not request.finished:  # a finished request was cancelled, or only fills its batch
+        if not request.finished:  # a finished request was cancelled, or only fills a slot of the batch
             error = (
                 answer
                 if isinstance(answer, ServingError)

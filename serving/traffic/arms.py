@@ -1,4 +1,4 @@
-"""The arms of a rollout. Each arm has a model that answers its requests, and counts its requests."""
+"""The arms of a rollout. Each arm counts its requests, and has a model that answers them."""
 
 import time
 from collections.abc import Callable

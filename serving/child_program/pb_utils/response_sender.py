@@ -20,7 +20,7 @@ TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 
 
 class ResponseStream(AnswerStream):
-    """The open answer of one request. The request and its sender keep the stream alive. wanted: the requested outputs."""
+    """The stream of responses to one request. The request and its sender keep it alive. wanted: the requested outputs."""
 
     def __init__(self, link: ServerLink, key: int, wanted: Sequence[str], window: ResponseWindow | None = None) -> None:
         super().__init__(link, key, window)

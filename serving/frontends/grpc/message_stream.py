@@ -53,7 +53,7 @@ class MessageReader:
         self._store(data)
 
     def fill(self, pieces: NDArray[np.uint8]) -> None:
-        """Copy several pieces of the large message [number, bytes of each]."""
+        """Copy several pieces of the large message, which have equal sizes."""
         assert self._large is not None
         at = self._filled
         self._filled = stop = at + pieces.size

@@ -43,7 +43,7 @@ _LONGEST = {DATA: RECEIVED_FRAME_SIZE, HEADERS: RECEIVED_FRAME_SIZE, CONTINUATIO
 MAX_CONTINUATIONS = 16
 _FORM = FLAG_END_HEADERS | FLAG_PADDED | FLAG_PRIORITY  # they show whether HEADERS is one complete header block
 _read_header = FRAME_HEADER.unpack_from
-Pieces = NDArray[np.uint8]  # [number, bytes of each]
+Pieces = NDArray[np.uint8]  # [number of pieces, bytes of one piece]
 _RUN_OF = 4096  # runs of equally long DATA frames are detected if the frames have at least this many bytes
 _COPIED = 16 * 1024  # shorter reads are copied, because slices of bytes are cheaper than slices of a memoryview
 

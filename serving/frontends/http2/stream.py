@@ -94,7 +94,7 @@ class Stream:
         """Handle a piece of the body. data: if a memoryview, valid until this returns. end: whether it is the last piece."""
 
     def receive_all(self, pieces: NDArray[np.uint8]) -> None:
-        """Handle several pieces of the body [number, bytes of each], but not the last one. pieces: valid until this returns."""
+        """Handle several pieces of the body, none of them the last. pieces: one row for each, valid until this returns."""
         for piece in pieces:
             self.receive(piece.data, False)
 

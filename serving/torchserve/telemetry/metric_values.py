@@ -141,7 +141,7 @@ def _percent(part: float | None, whole: float | None) -> float | None:
 
 def _used_part(path: Path) -> float:
     usage = shutil.disk_usage(path)
-    return round(usage.used / (usage.used + usage.free) * 100, 1)  # the same as in df
+    return round(usage.used / (usage.used + usage.free) * 100, 1)  # computed as in df
 
 
 def _by_family(text: str) -> Iterator[tuple[str, str]]:
