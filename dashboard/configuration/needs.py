@@ -133,7 +133,7 @@ def _changes(
     if not document.same_text(current):
         yield Need(Right.OPERATE, f"it changes the configuration of '{name}'")
     if beside:
-        yield Need(Right.OPERATE, f"it changes '{beside[0]}' beside the versions of '{name}', which all of them share")
+        yield Need(Right.OPERATE, f"it changes '{beside[0]}' next to the versions of '{name}', which all of them share")
     if (folder / OVERLAY_FILE).is_file():
         yield Need(Right.OPERATE, f"its {OVERLAY_FILE} changes the configuration of '{name}' for version {number}")
 

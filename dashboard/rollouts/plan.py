@@ -62,7 +62,7 @@ def plan_of(kind: str, given: Mapping[str, object]) -> Plan:
     if plan["promote"] not in PROMOTE:
         raise _wrong("promote", "'auto', or 'hand' where the last step waits for a person", plan["promote"])
     if not _between(plan["hold_days"], 0, MAX_HOLD_DAYS):
-        raise _wrong("hold_days", f"a number of days from 0 (unload at once) to {MAX_HOLD_DAYS}", plan["hold_days"])
+        raise _wrong("hold_days", f"a number of days from 0 (unload immediately) to {MAX_HOLD_DAYS}", plan["hold_days"])
     if kind == RolloutKind.SHADOW and not isinstance(plan.get("shadow"), dict):
         raise Invalid.at("shadow", "a shadow mirrors requests: give 'shadow' such as {\"share\": 10}")
     return plan

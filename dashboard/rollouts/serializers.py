@@ -182,7 +182,7 @@ class RolloutDetailSerializer(serializers.Serializer[Any]):
     arms = ArmSerializer(many=True)
     recent = ArmSerializer(many=True, help_text="The figures in the window that guardrails evaluate.")
     differences = DifferencesSerializer(
-        allow_null=True, help_text="By how much the candidate is above stable since it began, with bounds of 95 %."
+        allow_null=True, help_text="How far the candidate exceeds stable since it began, with 95 % confidence bounds."
     )
     shadow = ShadowSerializer(allow_null=True)
     guardrails = GuardrailSerializer(many=True)

@@ -134,7 +134,7 @@ class Supervised:
             self._set("down", "stopped", f"The {self.spec.title} was restarted, because {reason}.")
         else:
             end = f"{ending.how} after {_spell(ending.seconds)}{ending.work}"
-            when = "at once" if delay < 0.1 else f"in {delay:g} s"
+            when = "immediately" if delay < 0.1 else f"in {delay:g} s"
             words = f" Its last words: {ending.last_words[:300]}" if ending.last_words else ""
             self._set("down", "crashed", f"The {self.spec.title} {end}; it is restarted {when}.{words}")
         self._wake.clear()

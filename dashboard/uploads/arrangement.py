@@ -151,7 +151,7 @@ def _place(files: dict[str, Path], renamed: dict[str, str], version_dir: Path) -
 def _refuse_large(files: dict[str, Path]) -> None:
     for name, path in files.items():
         if path.stat().st_size > MAX_MODEL_FILE_BYTES:
-            raise Invalid(f"'{name}' beside the version folder is larger than {MAX_MODEL_FILE_BYTES >> 20} MiB")
+            raise Invalid(f"'{name}' next to the version folder is larger than {MAX_MODEL_FILE_BYTES >> 20} MiB")
 
 
 def _inside(name: str, folder: Path) -> bool:

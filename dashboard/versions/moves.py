@@ -204,7 +204,7 @@ def _refuse_live(model: Model, version: Version) -> None:
     there = [*model.published_numbers(), version.number]
     if newest is not None and newest.versions and version.number in newest.document.versions(there):
         raise Conflict(
-            f"the version policy of '{model.name}' would serve version {version.number} at once; "
+            f"the version policy of '{model.name}' would serve version {version.number} immediately; "
             "make a version live first, so that the policy names it"
         )
 

@@ -476,7 +476,7 @@ def _guardrail_problem(guardrail: Guardrail, policy: TrafficPolicy) -> str:
         return "disagreement is counted where answers are compared: give 'shadow' with a 'share'"
     if guardrail.metric == "prometheus":
         if guardrail.url and not (guardrail.stable and guardrail.candidate):
-            return "expected a query for 'stable' and one for 'candidate' beside 'url'"
+            return "expected a query for 'stable' and one for 'candidate' with 'url'"
         if bool(guardrail.name) == bool(guardrail.url):
             return "expected either 'name', a metric of this server, or 'url' with the queries 'stable' and 'candidate'"
         if guardrail.name and (guardrail.stable or guardrail.candidate):

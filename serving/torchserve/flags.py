@@ -99,7 +99,9 @@ class TorchServeFlags(PluginFlags):
         if options.managed and options.model_store is None:
             parser.error("--model-store is required: the folder that has the archives of the models")
         if not options.managed and (options.load_models or options.model_snapshot):
-            more.append("--models and load_models have no effect beside --model-repository, which says what is served")
+            more.append(
+                "--models and load_models have no effect with --model-repository, which selects the served models"
+            )
         source = SourceOptions(
             source="serving.torchserve.registry.source:TorchServeSource",
             frontends="serving.torchserve.listeners:listeners",

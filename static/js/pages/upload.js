@@ -210,7 +210,7 @@ function showJudgement(judgement) {
     if (kind.code) reason.append(codeBlock(kind.code));
   } else {
     const names = missing.join(", ");
-    const text = ` Its weights are in ${names}, which the exporter wrote beside it. Add that, too.`;
+    const text = ` Its weights are in ${names}, which the exporter wrote next to it. Add that, too.`;
     reason.append(el("p", {}, el("b", {}, `${path} is not all of the model.`), text));
     const add = el("button", { class: "button primary", type: "button", click: () => chooseMissing(missing) }, icon("file"), `Add ${names}`);
     reason.append(el("div", { class: "row" }, add));

@@ -342,7 +342,7 @@ def test_another_server_can_be_the_candidate_or_the_stable_one(model: Model, act
         ({"plan": {"steps": [{"weight": 50}, {"weight": 5}]}}, "steps", "grow from step to step"),
         ({"plan": {"steps": [{"weight": 500}]}}, "steps[0].weight", "per cent of the requests, from 0 to 100 with"),
         ({"plan": {"steps": [{"weight": 99.99999}]}}, "steps[0].weight", "at most 4 digits behind the point"),
-        ({"plan": {"hold_days": -1}}, "hold_days", "from 0 (unload at once) to 365"),
+        ({"plan": {"hold_days": -1}}, "hold_days", "from 0 (unload immediately) to 365"),
         ({"plan": {"promote": "later"}}, "promote", "'auto', or 'hand'"),
         ({"plan": {"guardrails": [{"metric": "errors", "margin": 3}]}}, "guardrails", "expected 'margin' to be"),
         ({"plan": {"sticky": {"cookie": "x"}}}, "sticky", "expected 'sticky' to be"),

@@ -91,8 +91,8 @@ def test_another_configuration_takes_the_right_to_operate(
     ("files", "what"),
     [
         ({"config.pbtxt": EDITED.encode()}, "changes the configuration"),
-        ({"labels.txt": b"other\n"}, "'labels.txt' beside the versions"),
-        ({"configs/mine.pbtxt": EDITED.encode()}, "'configs/mine.pbtxt' beside the versions"),
+        ({"labels.txt": b"other\n"}, "'labels.txt' next to the versions"),
+        ({"configs/mine.pbtxt": EDITED.encode()}, "'configs/mine.pbtxt' next to the versions"),
         ({"1/slipway.pbtxt": b"instance_group [ { count: 3 } ]"}, "its slipway.pbtxt changes the configuration"),
     ],
     ids=["a configuration", "labels", "a custom configuration", "an overlay"],

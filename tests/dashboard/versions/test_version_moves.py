@@ -185,7 +185,7 @@ def test_a_version_that_would_be_live_when_it_is_back_goes_back_to_the_archive(
     )
     model_load(model=model, actor=actor)
     assert (ended(job).state, job.result) == ("failed", {"status": 409})
-    assert "would serve version 2 at once" in job.error
+    assert "would serve version 2 immediately" in job.error
     second.refresh_from_db()
     assert second.state == "archived"
     assert not (data_folder / "models" / "relu" / "2").exists()

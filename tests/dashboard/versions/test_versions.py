@@ -94,7 +94,7 @@ def test_restoring_does_not_make_live_by_the_way(published: Publish, actor: Acto
     version_archive(version=second, actor=actor)
     model = first.model
     config_apply(model=model, document=Document.read(model.releases.last().text), actor=actor)
-    with pytest.raises(Conflict, match="would serve version 2 at once"):
+    with pytest.raises(Conflict, match="would serve version 2 immediately"):
         version_restore(version=second, actor=actor)
     second.refresh_from_db()
     assert second.state == "archived"

@@ -86,7 +86,7 @@ class Command(BaseCommand):
                 raise KeyboardInterrupt
             stopping.append(number)
             self.stdout.write(
-                "Stopping after this archive or load; once more ends at once. Run the command again to go on."
+                "Stopping after this archive or load; a second signal stops immediately. Run the command again to continue."
             )
 
         def check() -> None:
