@@ -8,7 +8,7 @@ RUN_LOCKS := server dashboard examples
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 SUITE = -n auto --no-loadscope-reorder -m "not soak and not gpu$(if $(filter no,$(BROWSER)), and not browser)" $(TESTS)
 
-# Containers often set it; every server that a test starts would then compile its modules anew.
+# Containers often set it; every server that a test starts would then compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test test-changed test-javascript test-python test-workers test-compiled compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-instructions-compiled bench-memory bench-perf-analyzer fuzz soak rollout-soak screenshots guide docs formats examples clean help
@@ -54,16 +54,16 @@ bench-peers: $(VENV)/.installed-dev  ## Measure Slipway and other servers in tur
 	$(BIN)/python -m benchmarks.comparison peers $(BENCH)
 	$(BIN)/python -m benchmarks.comparison handlers $(BENCH)
 
-bench-triton: $(VENV)/.installed-dev  ## Measure Slipway beside the tritonserver that TRITON_DIR/run.sh starts, case by case.
+bench-triton: $(VENV)/.installed-dev  ## Measure Slipway side by side with the tritonserver that TRITON_DIR/run.sh starts, case by case.
 	$(BIN)/python -m benchmarks.comparison triton $(BENCH)
 
 bench-dashboard: $(VENV)/.installed-dev  ## Measure pages with 10,000 releases of 500 models, and 50 open pages.
 	$(BIN)/python -m benchmarks.dashboard
 
-bench-instructions: $(VENV)/.installed-dev  ## Count each path's instructions; fails at 10 % more than recorded. RECORD=yes records anew.
+bench-instructions: $(VENV)/.installed-dev  ## Count each path's instructions; fails at 10 % more than recorded. RECORD=yes replaces the record.
 	$(BIN)/python -m benchmarks.instructions $(if $(filter yes,$(RECORD)),--record)
 
-bench-instructions-compiled: $(VENV)/.installed-dev compiled  ## The same of the compiled modules, beside a record of their own.
+bench-instructions-compiled: $(VENV)/.installed-dev compiled  ## Do the same for the compiled modules, with a separate record.
 	$(BIN)/python -m benchmarks.instructions --compiled $(if $(filter yes,$(RECORD)),--record)
 
 bench-memory: $(VENV)/.installed-dev  ## Measure what loading, a thousand models and large tensors cost in memory.
@@ -87,16 +87,16 @@ rollout-soak: $(VENV)/.installed-dev  ## Ask half a million requests (ROLLOUT_RE
 screenshots: $(VENV)/.installed-dev chromium  ## Take pictures of every page.
 	$(BIN)/python -m tools.screenshots
 
-guide: $(VENV)/.installed-dev chromium  ## Take the pictures of docs/guide.md anew.
+guide: $(VENV)/.installed-dev chromium  ## Take the pictures of docs/guide.md again.
 	$(BIN)/python -m tools.screenshots --guide
 
-formats: $(VENV)/.installed-dev  ## Make the models of docs/formats.md anew with their own tools, serve them, and write that page.
+formats: $(VENV)/.installed-dev  ## Make the models of docs/formats.md again with their own tools, serve them, and write that page.
 	$(BIN)/python -m tools.formats $(FORMATS)
 
 docs: $(VENV)/.installed-dev  ## Write the tables of docs/ that code declares.
 	$(BIN)/python -m tools.write_docs
 
-examples: $(VENV)/.installed-dev  ## Train the example models anew.
+examples: $(VENV)/.installed-dev  ## Train the example models again.
 	$(BIN)/python examples/train.py
 	$(BIN)/python examples/train_text.py
 
@@ -112,7 +112,7 @@ chromium:
 	@test "$(BROWSER)" = no || test -n "$(CHROMIUM)" || { \
 	  echo "The browser tests need Chromium: sudo apt-get install chromium (or leave them out: make test BROWSER=no)"; exit 1; }
 
-# In an environment of its own, under .cache; made once.
+# In a separate environment under .cache, which is made once.
 .PHONY: torchserve
 torchserve: $(VENV)/.installed-dev  ## Install the real TorchServe and its archiver, which tests use; make test does so too.
 	@$(BIN)/python -m benchmarks.servers.environments torchserve

@@ -1,4 +1,4 @@
-"""/ws/servers/<name>/log/[?process=NAME] and /ws/models/<name>/log/: the newest lines of a log, then each new one."""
+"""/ws/servers/<name>/log/[?process=NAME] and /ws/models/<name>/log/: the newest lines of a log, then each new line."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

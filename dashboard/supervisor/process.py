@@ -25,7 +25,7 @@ Probe = Callable[[], Awaitable[bool]]
 # The signals to send, and how many seconds to wait after each. Then the process group is killed.
 Stop = tuple[tuple[signal.Signals, float], ...]
 
-# Waits for a byte on standard input, then becomes the command; it ends if the input closes before. A shell would drop
+# Waits for a byte on standard input, then becomes the command; it exits if the input closes first. A shell would drop
 # environment variables whose names have dots.
 _HELD = """
 import os, sys
