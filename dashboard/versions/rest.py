@@ -132,7 +132,7 @@ class VersionRestore(Endpoint):
 
     @fieldless(responses=_MOVED)
     def post(self, request: Request, name: str, number: int) -> Response:
-        """Restores an archived version. If it is large and on another disk, a job restores it, and the answer is 202."""
+        """Restores an archived version. If it is large, a job restores it, and the answer is 202."""
         job = version_restore(version=select.version_get(select.model_get(name), number), actor=self.actor)
         return after_job(job, lambda: _version(name, number))
 

@@ -417,7 +417,7 @@ def _stands_still(guardrail: Guardrail, sample: _Sample, found: _Finding) -> _Fi
 
     The candidate has stopped if it ended no request in seconds in which requests waited for it. Seconds in which the stable arm
     was held up, too, do not count. Two probabilities are estimated from earlier seconds: of that many seconds without an ended
-    request, and of that many requests that take this long. The larger one is the p-value.
+    request, and of that many requests that take this long. The larger one gives the p-value.
     """
     least_s = UNANSWERED_S if guardrail.metric == "errors" else max(STILL_S, math.ceil((found.limit or 0.0) / 1000) + 1)
     stable, candidate, seconds = sample.stable, sample.candidate, sample.candidate.seconds
