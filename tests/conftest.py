@@ -9,10 +9,12 @@ from tests.support import (
     exploring,
     slowest,
     spreading,
+    tls_context,
 )  # compiled_modules before serving
 
 exploring.use_profile()
 spreading.collect_without_garbage()
+tls_context.share()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

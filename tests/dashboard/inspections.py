@@ -1,4 +1,4 @@
-"""Remembers what the inspector said of files: many tests upload the same ones, and its process takes most of a second."""
+"""Caches the reports of the inspector, because many tests upload the same files and its process takes most of a second."""
 
 import hashlib
 from collections.abc import Callable
@@ -7,26 +7,26 @@ from typing import IO, Any
 
 from django.conf import settings
 
-LARGE = 1 << 20
+LARGE = 1 << 20  # bytes
 
 Run = Callable[[list[str], Path, IO[bytes], IO[bytes], Any], int]
 
-_said: dict[bytes, tuple[int, bytes, bytes]] = {}
+_reports: dict[bytes, tuple[int, bytes, bytes]] = {}  # digest of the files -> status, report, log
 
 
 def remembering(run: Run) -> Run:
-    """Run the inspector's process for files that it has not seen, and else repeat its status, its answer and its log."""
+    """Return `run` with a cache: its process runs for new files only; others get the same status, report and log again."""
 
     def remembered(command: list[str], scratch: Path, output: IO[bytes], errors: IO[bytes], context: Any) -> int:
         key = _digest(command)
         if key is None:
             return run(command, scratch, output, errors, context)
-        if key not in _said:
+        if key not in _reports:
             status = run(command, scratch, output, errors, context)
-            _said[key] = status, _content(output), _content(errors)
+            _reports[key] = status, _content(output), _content(errors)
             return status
-        status, answer, log = _said[key]
-        output.write(answer)
+        status, report, log = _reports[key]
+        output.write(report)
         errors.write(log)
         return status
 
@@ -34,7 +34,7 @@ def remembering(run: Run) -> Run:
 
 
 def _digest(command: list[str]) -> bytes | None:
-    """Of all that the inspector reads; None for a folder with anything but files, or with a large one."""
+    """Return the digest of everything that the inspector reads; None if the folder holds a large or special file."""
     folder, _, name, *config = command
     texts = [Path(path).read_text() for path in config[1:]]
     digest = hashlib.sha256(repr((name, texts, settings.INSPECT_MEMORY_BYTES, settings.INSPECT_TIMEOUT)).encode())

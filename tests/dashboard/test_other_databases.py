@@ -164,7 +164,7 @@ def cluster() -> Iterator[str]:
 
 
 def new_database(cluster: str, name: str) -> str:
-    """The address of an empty database."""
+    """Make an empty database, and return its address."""
     with psycopg.connect(f"{cluster}/postgres", autocommit=True) as connection:
         connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(name)))
     return f"{cluster}/{name}"
@@ -228,7 +228,7 @@ class Dashboard:
             return client.get(path)
 
     def sessions(self) -> int:
-        """How many connections the web process has to PostgreSQL, which itself ends a session some time after its end."""
+        """Return the number of connections of the web process. PostgreSQL counts a session for some time after its end."""
         port = urlsplit(self.database).port
         open_ones = [each for each in self.process.net_connections("tcp") if each.status == psutil.CONN_ESTABLISHED]
         return sum(1 for each in open_ones if each.raddr and each.raddr.port == port)

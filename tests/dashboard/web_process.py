@@ -35,7 +35,7 @@ def finished(data: Path, *arguments: str) -> str:
 
 
 def migrate(data: Path) -> None:
-    """Make a data folder with an empty database; its tables are made once in a run, because that takes seconds."""
+    """Make a data folder with an empty database. The migrations run once in a test process, because they take seconds."""
     data.mkdir()
     (data / "db.sqlite3").write_bytes(_migrated_database())
 
