@@ -149,19 +149,6 @@ class RemoteModel:
         """Make `drain` stop waiting for open sequences. Called when no more of their requests will come."""
         self._sequences.abandon()
 
-    async def close(self) -> None:
-        """Fail the requests under way, and drain."""
-        self._closed = True
-        self.abandon_sequences()
-        tasks = list(self._tasks.items())
-        for request, task in tasks:
-            task.cancel()
-            request.respond(
-                unavailable(f"model '{self._name}' is being disconnected from the server at {self.address}")
-            )
-        await asyncio.gather(*(task for _, task in tasks), return_exceptions=True)
-        await self.drain()
-
     async def _run(self, request: InFlightRequest, before: "asyncio.Task[None] | None") -> None:
         """Wait for the previous request of the sequence, send the request, and answer it."""
         try:

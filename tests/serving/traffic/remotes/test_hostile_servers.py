@@ -67,7 +67,7 @@ async def test_headers_without_an_end_are_given_up(tmp_path: Path, first: bytes,
         model = remote_model(tmp_path, Remote(url, "json", timeout_s=600, **ROWS), MODEL)
         with pytest.raises(ServingError, match="answers with too many headers"):
             await ask(model, ONE)
-        await model.close()
+        await model.drain()
 
 
 async def test_another_protocol_than_http_is_named_in_one_sentence(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ async def test_another_protocol_than_http_is_named_in_one_sentence(tmp_path: Pat
         model = remote_model(tmp_path, Remote(url, "json", **ROWS), MODEL)
         with pytest.raises(ServingError, match=f"{url} did not answer in HTTP/1.1"):
             await ask(model, ONE)
-        await model.close()
+        await model.drain()
 
 
 async def test_a_large_request_is_written_as_the_other_side_takes_it(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ async def test_a_large_request_is_written_as_the_other_side_takes_it(tmp_path: P
         model = remote_model(tmp_path, Remote(other.url, "v2"), wide)
         assert (await ask(model, {"x": large})).outputs["y"].tolist() == [[1.0]]
         assert received[0] > large.nbytes
-        await model.close()
+        await model.drain()
 
 
 async def test_the_rows_of_a_batch_have_no_more_connections_than_requests_have(
@@ -113,7 +113,7 @@ async def test_the_rows_of_a_batch_have_no_more_connections_than_requests_have(
         assert (await ask(model, {"x": given})).outputs["y"].tolist() == (2 * given).tolist()
         assert len(other.received) == 100
         assert len({one.client for one in other.received}) <= 4
-        await model.close()
+        await model.drain()
 
 
 async def test_a_name_server_that_does_not_answer_holds_up_no_other_server(
@@ -136,12 +136,12 @@ async def test_a_name_server_that_does_not_answer_holds_up_no_other_server(
         url = other.url.replace("127.0.0.1", "localhost")
         model = remote_model(tmp_path, Remote(url, "json", **ROWS), MODEL)
         await ask(model, ONE)
-        await model.close()
+        await model.drain()
     assert sum(thread.name == "look-up" for thread in threading.enumerate()) == 1
     answered.set()
     for failed in await asyncio.gather(*waiting, return_exceptions=True):
         assert "cannot be reached: Name or service not known" in str(failed)
-    await hangs.close()
+    await hangs.drain()
 
 
 async def test_the_first_of_a_names_addresses_need_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ async def test_the_first_of_a_names_addresses_need_not_answer(tmp_path: Path, mo
         url = other.url.replace("127.0.0.1", "both.test")
         model = remote_model(tmp_path, Remote(url, "json", **ROWS), MODEL)
         await ask(model, ONE)
-        await model.close()
+        await model.drain()
 
 
 async def test_a_server_that_cannot_be_reached_is_not_tried_for_each_request(
@@ -174,7 +174,7 @@ async def test_a_server_that_cannot_be_reached_is_not_tried_for_each_request(
             with pytest.raises(ServingError, match="cannot be reached: it does not speak TLS"):
                 await ask(model, ONE)
         assert tried == 1
-        await model.close()
+        await model.drain()
 
 
 class _Says(grpc.GenericRpcHandler):
@@ -197,7 +197,7 @@ async def test_a_malformed_grpc_message_is_one_sentence_and_nothing_in_the_log(
         model = remote_model(tmp_path, Remote(f"http://127.0.0.1:{port}", "v2-grpc"), MODEL)
         with pytest.raises(ServingError, match="answered with something other than outputs of the V2 protocol"):
             await ask(model, ONE)
-        await model.close()
+        await model.drain()
     finally:
         server.stop(None).wait()
     assert not caplog.records
@@ -218,4 +218,4 @@ async def test_nan_in_json_is_read_and_a_failed_first_question_is_repeated(tmp_p
             await ask(model, ONE)
         assert caught.value.code is Code.UNAVAILABLE
         assert np.isnan((await ask(model, ONE)).outputs["y"].item())
-        await model.close()
+        await model.drain()

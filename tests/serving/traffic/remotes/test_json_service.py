@@ -10,6 +10,7 @@ import pytest
 
 from repository.config.traffic import Remote
 from serving.core.errors import Code, ServingError
+from serving.core.response import InferenceResponse
 from serving.resources.request_memory import RequestMemory
 from serving.traffic.remotes.remote_model import RemoteModel
 from tests.serving.requests import in_flight
@@ -61,7 +62,7 @@ async def test_each_row_of_a_request_is_one_call_whose_answers_are_put_together(
         ]
         assert {one.path for one in other.received} == {"/predict"}
         assert {one.headers["authorization"] for one in other.received} == {"Bearer x"}
-        await model.close()
+        await model.drain()
 
 
 async def test_a_template_without_rows_sends_the_whole_batch(tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ async def test_a_template_without_rows_sends_the_whole_batch(tmp_path: Path) -> 
         answer = await ask(model, {"input": ROWS})
         assert {name: one.tolist() for name, one in answer.outputs.items()} == {"sum": [[6.0], [15.0]]}
         assert [one.json for one in other.received] == [{"instances": ROWS.tolist()}]
-        await model.close()
+        await model.drain()
 
 
 async def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_replaced(tmp_path: Path) -> None:
@@ -92,7 +93,7 @@ async def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_replace
         for _ in range(3):
             await ask(model, {"input": ROWS[:1]})
         assert len({one.client for one in other.received}) == 3
-        await model.close()
+        await model.drain()
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ async def test_a_wrong_answer_of_a_service_is_one_sentence_that_names_it(
             True,
         )
         assert len(other.received) == 1
-        await model.close()
+        await model.drain()
 
 
 async def test_a_service_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
@@ -150,7 +151,7 @@ async def test_a_service_that_is_not_there_is_unavailable(tmp_path: Path) -> Non
     error = await failure(model)
     assert error.code is Code.UNAVAILABLE
     assert "cannot be reached" in error.message
-    await model.close()
+    await model.drain()
 
 
 async def test_a_service_that_hangs_is_given_up_and_bounded_and_gives_its_memory_back(tmp_path: Path) -> None:
@@ -175,12 +176,15 @@ async def test_a_service_that_hangs_is_given_up_and_bounded_and_gives_its_memory
         request.cancel()
         assert [one.code for one in answers] == [Code.CANCELLED]
         patient.submit(in_flight("m", {"input": ROWS}, lambda answer, final: answers.append(answer)))
-        await patient.close()
-        assert [one.code for one in answers] == [Code.CANCELLED, Code.UNAVAILABLE]
+        draining = asyncio.ensure_future(patient.drain())
+        await asyncio.sleep(0)
         with pytest.raises(ServingError, match="has no arm on the server"):
             patient.submit(in_flight("m", {"input": ROWS}))
+        assert len(answers) == 1
         going_on.set()
-        await model.close()
+        await draining
+        assert isinstance(answers[1], InferenceResponse)
+        await model.drain()
 
 
 async def test_an_answer_larger_than_the_memory_for_requests_is_refused(tmp_path: Path) -> None:
@@ -189,7 +193,7 @@ async def test_an_answer_larger_than_the_memory_for_requests_is_refused(tmp_path
         model = model_at(tmp_path, other.url, memory)
         assert "--request-memory-limit" in (await failure(model)).message
         assert memory.taken == 0
-        await model.close()
+        await model.drain()
 
 
 @pytest.mark.parametrize(
@@ -219,4 +223,4 @@ async def test_wrong_requests_of_clients_are_refused_before_anything_is_sent(tmp
         assert caught.value.code is Code.INVALID_ARG
         await asyncio.sleep(0)
         assert other.received == []
-        await model.close()
+        await model.drain()

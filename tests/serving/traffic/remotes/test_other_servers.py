@@ -59,7 +59,7 @@ async def test_every_datatype_comes_back_as_it_went(http_server: ServerProcess, 
         assert answer.outputs["OUTPUT0"].dtype == given.dtype, datatype
         assert answer.outputs["OUTPUT0"].tolist() == given.tolist(), datatype
         assert (answer.id, answer.model_version, answer.model_name) == ("r-1", 1, "here")
-        await model.close()
+        await model.drain()
 
 
 @pytest.mark.parametrize("protocol", ["v2", "v2-grpc"])
@@ -71,16 +71,16 @@ async def test_a_missing_model_and_one_with_other_tensors_have_different_errors(
     with pytest.raises(ServingError, match="nobody") as caught:
         await ask(missing, given)
     assert caught.value.code is Code.UNAVAILABLE
-    await missing.close()
+    await missing.drain()
     other = remote_model(tmp_path, remote_of(http_server, protocol, "identity_fp64"), identity("FP32"))
     with pytest.raises(ServingError, match="the model expects FP64") as caught:
         await ask(other, given)
     assert caught.value.code is Code.INVALID_ARG
-    await other.close()
+    await other.drain()
     wider = remote_model(tmp_path, remote_of(http_server, protocol, "identity_fp32"), identity("FP32", 3))
     with pytest.raises(ServingError, match=r"Expected \[-1, 3\], got \[2, 2\]"):
         await ask(wider, given)
-    await wider.close()
+    await wider.drain()
 
 
 async def test_classes_are_made_here_of_another_servers_outputs(http_server: ServerProcess, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ async def test_classes_are_made_here_of_another_servers_outputs(http_server: Ser
     targets = {"OUTPUT0": OutputTarget(OutputRule(classes=1))}
     answer = await ask(model, {"INPUT0": np.array([[0.5, 2.0]], np.float32)}, output_targets=targets)
     assert answer.outputs["OUTPUT0"].tolist() == [[b"2.000000:1"]]
-    await model.close()
+    await model.drain()
 
 
 async def test_a_v2_server_without_the_binary_extension_is_asked_in_json(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ async def test_a_v2_server_without_the_binary_extension_is_asked_in_json(tmp_pat
         assert answer.outputs["OUTPUT0"].tolist() == [[1, -(2**62)]]
         assert answer.model_version == 0  # "v7" is no number
         assert [one.path for one in other.received] == ["/v2", "/v2/models/m/infer"]
-        await model.close()
+        await model.drain()
 
 
 async def test_values_that_json_can_carry_come_back_and_infinity_does_not_become_nan(tmp_path: Path) -> None:
@@ -127,11 +127,11 @@ async def test_values_that_json_can_carry_come_back_and_infinity_does_not_become
             given = np.array(value, DATATYPES[datatype].dtype)
             answer = await ask(model, {"INPUT0": given})
             assert np.array_equal(answer.outputs["OUTPUT0"], given, equal_nan=datatype == "FP16"), datatype
-            await model.close()
+            await model.drain()
         model = remote_model(tmp_path, Remote(other.url, "v2", "m"), identity("FP32"))
         with pytest.raises(ServingError, match="input 'INPUT0' holds infinite numbers, which"):
             await ask(model, {"INPUT0": np.array([[np.inf]], np.float32)})
-        await model.close()
+        await model.drain()
 
 
 async def test_requests_of_one_sequence_are_sent_one_after_the_other(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ async def test_requests_of_one_sequence_are_sent_one_after_the_other(tmp_path: P
         going_on.set()
         await asyncio.gather(first, *rest)
         assert model.in_flight == 0
-        await model.close()
+        await model.drain()
 
 
 async def test_an_answer_that_is_no_v2_is_one_sentence(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ async def test_an_answer_that_is_no_v2_is_one_sentence(tmp_path: Path) -> None:
             with pytest.raises(ServingError, match="something other than outputs of the V2 protocol"):
                 await ask(model, {"INPUT0": tensor("FP32")})
         assert other.received[-1].path == "/v2/models/here/infer"  # by the model's own name
-        await model.close()
+        await model.drain()
 
 
 async def test_a_certificate_is_checked_against_the_listed_authority(tmp_path: Path) -> None:
@@ -187,11 +187,11 @@ async def test_a_certificate_is_checked_against_the_listed_authority(tmp_path: P
         trusted = remote_model(tmp_path, remote, identity("FP32"), ca=str(authority.cert))
         answer = await ask(trusted, {"INPUT0": np.array([[1.0]], np.float32)})
         assert answer.outputs["OUTPUT0"].tolist() == [[1.0]]
-        await trusted.close()
+        await trusted.drain()
         unknown = remote_model(tmp_path, remote, identity("FP32"))
         with pytest.raises(ServingError, match="its certificate is not trusted"):
             await ask(unknown, {"INPUT0": np.array([[1.0]], np.float32)})
-        await unknown.close()
+        await unknown.drain()
 
 
 async def test_a_server_may_ask_for_a_certificate_over_both_protocols(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ async def test_a_server_may_ask_for_a_certificate_over_both_protocols(tmp_path: 
             known = remote_model(tmp_path, remote, identity("FP32"), ca=str(authority.cert), **own)
             answer = await ask(known, {"INPUT0": np.array([[1.0]], np.float32)})
             assert answer.outputs["OUTPUT0"].tolist() == [[2.0]]
-            await known.close()
+            await known.drain()
             for wrong, said in (
                 ({"ca": str(authority.cert)}, "closed|there is no connection"),
                 ({"ca": str(stranger.cert), **own}, "self.signed certificate"),
@@ -224,7 +224,7 @@ async def test_a_server_may_ask_for_a_certificate_over_both_protocols(tmp_path: 
                 with pytest.raises(ServingError, match=said) as caught:
                     await ask(refused, {"INPUT0": np.array([[1.0]], np.float32)})
                 assert caught.value.code is Code.UNAVAILABLE
-                await refused.close()
+                await refused.drain()
 
 
 # -- TorchServe --------------------------------------------------------------------------------------------------------
@@ -274,16 +274,16 @@ async def test_bodies_and_parts_of_torchserves_clients_are_passed_on(
     given = np.array([[b"\xff\xd8", b"abc"]], np.object_)
     answer = await ask(model, {"data": given}, parameters={"torchserve_parts": parts})
     assert json.loads(answer.outputs["data"].item()) == {"image": 2, 'ca"ption': 3}
-    await model.close()
+    await model.drain()
 
 
 async def test_tensors_go_to_torchserve_as_lists(torchserve: TorchServeServer, tmp_path: Path) -> None:
     model = remote_model(tmp_path, predictions(torchserve), identity("FP32"))
     answer = await ask(model, {"INPUT0": np.array([[1.5, 2.0], [3.0, 4.0]], np.float32)})
     assert answer.outputs["OUTPUT0"].tolist() == [[3.0, 4.0], [6.0, 8.0]]
-    await model.close()
+    await model.drain()
     templates = {"request": {"x": "$INPUT0[row]"}, "response": {"OUTPUT0": "sum"}}
     model = remote_model(tmp_path, dataclasses.replace(predictions(torchserve), **templates), identity("INT32"))
     answer = await ask(model, {"INPUT0": np.array([[1, 2], [3, 4]], np.int32)})
     assert answer.outputs["OUTPUT0"].tolist() == [[3], [7]]
-    await model.close()
+    await model.drain()
