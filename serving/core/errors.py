@@ -8,8 +8,8 @@ ServingError(code, message)     every error that a client or an operator sees
     Exhausted(message)          no room for this request now (HTTP 503, gRPC RESOURCE_EXHAUSTED)
     NoAnswer(message)           another server got the request and did not answer (HTTP 503, gRPC UNAVAILABLE)
     StepFailed(ensemble, step, error)  a step of an ensemble has failed
-    HandlerFailed(...)          a model's code or process has failed; has an HTTP status and reason
-    made by: worker_died(), and backends.child.codec from a child's error report
+    ProcessDied(message)        the process of a model ended (HTTP 500, gRPC INTERNAL)
+    BackendFailed(...)          a model's code has failed with an HTTP status and reason of its own
 
 A message names the expected value and the given one, and contains no path, key or traceback.
 
@@ -99,8 +99,15 @@ class NoAnswer(ServingError):
         super().__init__(Code.UNAVAILABLE, message)
 
 
-class HandlerFailed(ServingError):
-    """A model's code or its process has failed. Frontends without error codes answer with the HTTP `status` and `reason`."""
+class ProcessDied(ServingError):
+    """The process of the request's model ended or was killed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.INTERNAL, message)
+
+
+class BackendFailed(ServingError):
+    """A model's code has failed with an HTTP status and a reason of its own, for protocols without error codes."""
 
     def __init__(self, code: Code, message: str, status: int, reason: str) -> None:
         super().__init__(code, message)
@@ -114,11 +121,6 @@ class StepFailed(ServingError):
     def __init__(self, ensemble: str, step: str, error: ServingError) -> None:
         super().__init__(error.code, f"in ensemble '{ensemble}', step '{step}': {error.message}")
         self.step = step
-
-
-def worker_died(message: str) -> ServingError:
-    """Return the error of a request whose model's process ended or was killed: INTERNAL, HTTP 500."""
-    return HandlerFailed(Code.INTERNAL, message, 500, "Worker died.")
 
 
 def invalid(message: str) -> ServingError:

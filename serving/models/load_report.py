@@ -84,15 +84,15 @@ class LoadReport:
 class LoadStopped(ServingError):
     """Raised when a load fails, either at the last step of its report or before the first step.
 
-    reason: the message without Triton's words before it, for callers that know the model. handler_status: the HTTP
+    reason: the message without Triton's words before it, for callers that know the model. http_status: the HTTP
     status with which the model's own code refused to load, or None if the load failed for another reason.
     """
 
     def __init__(
-        self, error: ServingError, report: LoadReport, reason: str = "", handler_status: int | None = None
+        self, error: ServingError, report: LoadReport, reason: str = "", http_status: int | None = None
     ) -> None:
         super().__init__(error.code, error.message)
-        self.handler_status = handler_status
+        self.http_status = http_status
         self.report = report
         self.reason = reason or error.message
 

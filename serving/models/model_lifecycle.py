@@ -20,7 +20,7 @@ from repository.config.release import DEFAULT_ALIAS, aliases_of, is_alias, relea
 from repository.config.residency import residency_of
 from repository.config.traffic import traffic_of
 from repository.core.errors import InvalidConfig
-from serving.core.errors import Code, HandlerFailed, ServingError, invalid, not_found, unavailable, unexpected
+from serving.core.errors import BackendFailed, Code, ServingError, invalid, not_found, unavailable, unexpected
 from serving.core.in_flight import InFlightRequest
 from serving.core.log_context import about
 from serving.core.model_identifier import ModelIdentifier
@@ -182,7 +182,7 @@ class ModelLifecycle:
             if failures is None:
                 failures = dict.fromkeys(numbers, unexpected(error, f"loading '{self.name}'"))
             failure = self._roll_back(numbers, failures)
-            raise LoadStopped(failure, progress.report, _plain_reasons(failures), _handler_status(failures)) from None
+            raise LoadStopped(failure, progress.report, _plain_reasons(failures), _http_status(failures)) from None
         if not progress.report.steps:  # nothing has changed: show the previous load while its old models drain
             self._progress = None if before is None or before.over else before
         return progress.report
@@ -649,9 +649,9 @@ def _by_reason(failures: dict[int, ServingError]) -> dict[str, list[str]]:
     return versions
 
 
-def _handler_status(failures: dict[int, ServingError]) -> int | None:
+def _http_status(failures: dict[int, ServingError]) -> int | None:
     """Return the HTTP status if a model's own code refused to load, or None if the load failed for another reason."""
-    return next((error.status for error in failures.values() if isinstance(error, HandlerFailed)), None)
+    return next((error.status for error in failures.values() if isinstance(error, BackendFailed)), None)
 
 
 def _code(failures: dict[int, ServingError]) -> Code:

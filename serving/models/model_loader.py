@@ -125,7 +125,7 @@ class ModelLoader:
         if failed:
             message = "; ".join(error.message for error in failed)
             reason = "; ".join(error.reason if isinstance(error, LoadStopped) else error.message for error in failed)
-            status = next((error.handler_status for error in failed if isinstance(error, LoadStopped)), None)
+            status = next((error.http_status for error in failed if isinstance(error, LoadStopped)), None)
             raise LoadStopped(ServingError(failed[0].code, message), report, reason, status) from failed[0]
         return report
 

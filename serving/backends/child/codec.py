@@ -25,7 +25,7 @@ from serving.backends.channel.tensors import Array, Memory, TensorWriter, type_o
 from serving.core.datatypes import DATATYPES, Tensor, deserialize_bytes
 from serving.core.device_tensor import DeviceTensor, host_array
 from serving.core.devices import gpu_count
-from serving.core.errors import Code, HandlerFailed, ServingError, without_addresses
+from serving.core.errors import BackendFailed, Code, ServingError, without_addresses
 from serving.core.in_flight import InFlightRequest, Observer
 from serving.core.request import InferenceRequest, Parameters, SequencePosition
 from serving.core.response import InferenceResponse
@@ -239,7 +239,7 @@ def decode_error(parts: Sequence[object]) -> ServingError:
     message = without_addresses(str(text)[:_MAX_TEXT])
     match status_and_reason:
         case [int() as status, str() as reason] if 400 <= status <= 999:
-            return HandlerFailed(known, message, status, without_addresses(reason[:_MAX_TEXT]))
+            return BackendFailed(known, message, status, without_addresses(reason[:_MAX_TEXT]))
     return ServingError(known, message)
 
 

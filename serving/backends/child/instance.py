@@ -22,7 +22,7 @@ from serving.backends.child.supervisor import ChildSupervisor, ModelChild
 from serving.backends.environments.interpreter import Interpreter
 from serving.core.batch import Batch
 from serving.core.devices import Device
-from serving.core.errors import ServingError, unexpected, worker_died
+from serving.core.errors import ProcessDied, ServingError, unexpected
 from serving.core.log_context import about
 
 log = logging.getLogger(__name__)
@@ -228,7 +228,7 @@ class ChildInstance(AsyncInstance):
         try:
             executed = await self._runtime.in_thread(self._results.read, answer, memory, batch)
         except (ProtocolError, *MALFORMED) as error:
-            batch.fail(worker_died(self._loss(_broken(error))))
+            batch.fail(ProcessDied(self._loss(_broken(error))))
             self._broke(child, error)
         except Exception as error:
             batch.fail(unexpected(error, "reading the answer of a model's process"))
@@ -323,7 +323,7 @@ class ChildInstance(AsyncInstance):
             self._refuse(refusal)
         if executing is not None:
             batch, done, _, _ = executing
-            self._fail(batch, done, worker_died(reason))
+            self._fail(batch, done, ProcessDied(reason))
 
     def _refuse(self, reason: ServingError) -> None:
         """Fail the batches that wait for a child."""

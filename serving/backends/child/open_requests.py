@@ -27,7 +27,7 @@ from serving.backends.child.codec import (
     requested_outputs,
 )
 from serving.core.batch import Batch, Send
-from serving.core.errors import ServingError, worker_died
+from serving.core.errors import ProcessDied, ServingError
 from serving.core.in_flight import InFlightRequest
 from serving.core.response import InferenceResponse
 from serving.core.response_flow import MAX_WAIT_S, OVERHEAD
@@ -221,7 +221,7 @@ class OpenRequests:
 
     def _fail(self) -> None:
         """Fail the open requests. A batch of a model that is not decoupled is answered when the batch ends."""
-        error = worker_died(f"model '{self._spec.name}': {self._reason} before this request's final response")
+        error = ProcessDied(f"model '{self._spec.name}': {self._reason} before this request's final response")
         for key in list(self._open):
             one = self._forget(key)
             if one is not None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import orjson
 
-from serving.core.errors import Code, HandlerFailed, PermissionDenied, ServingError, Unauthenticated
+from serving.core.errors import BackendFailed, Code, PermissionDenied, ProcessDied, ServingError, Unauthenticated
 from serving.frontends.http1.message import BodyTooLarge, HttpError, Reply, encodable
 from serving.torchserve.registry.errors import TorchServeError, no_resource, not_allowed
 
@@ -38,8 +38,10 @@ def describe(error: Exception) -> Described:
     """Return an exception in the form that a client sees, without the details of an unforeseen exception."""
     if isinstance(error, TorchServeError):
         return Described(error.status, error.type, error.message)
-    if isinstance(error, HandlerFailed):
+    if isinstance(error, BackendFailed):
         return Described(error.status, "InternalServerException", error.reason)
+    if isinstance(error, ProcessDied):
+        return Described(500, "InternalServerException", "Worker died.")
     if isinstance(error, Unauthenticated | PermissionDenied):
         return Described(400, "InvalidKeyException", error.message)
     if isinstance(error, BodyTooLarge):

@@ -598,7 +598,7 @@ def _log_failure(task: "asyncio.Task[None]") -> None:
 
 def _workers_failed(found: Registration, version: str | None, why: ServingError) -> TorchServeError:
     """version: the version as in the request. Without a version, TorchServe writes Java's null."""
-    status = 507 if isinstance(why, LoadStopped) and why.handler_status == 507 else 500
+    status = 507 if isinstance(why, LoadStopped) and why.http_status == 507 else 500
     message = f"Failed to start workers for model {found.name} version: {version or 'null'}"
     return TorchServeError(status, "InternalServerException", message)
 

@@ -12,7 +12,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from tritonclient.grpc import service_pb2 as kserve
 
-from serving.core.errors import Code, HandlerFailed
+from serving.core.errors import BackendFailed, Code
 from serving.torchserve.apis.grpc_inference import OPEN_INFERENCE, call_error
 from serving.torchserve.apis.messages import (
     INFERENCE,
@@ -95,7 +95,7 @@ def test_errors_name_torchserves_class(channel: grpc.Channel, request_: Any, cod
     [(404, "NOT_FOUND"), (409, "ABORTED"), (416, "OUT_OF_RANGE"), (418, "FAILED_PRECONDITION"), (507, "INTERNAL")],
 )
 def test_the_status_of_a_handlers_error_is_gRPCs_for_its_code(status: int, code: str) -> None:
-    error = call_error(HandlerFailed(Code.INTERNAL, "of the handler", status, "late"))
+    error = call_error(BackendFailed(Code.INTERNAL, "of the handler", status, "late"))
     assert (error.status.name, error.message) == (code, "late\norg.pytorch.serve.http.InternalServerException")
 
 

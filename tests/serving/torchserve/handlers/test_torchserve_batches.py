@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.core.errors import HandlerFailed
+from serving.core.errors import BackendFailed, ProcessDied
+from serving.torchserve.apis.replies import describe
 from tests.serving.in_process import core, response
 from tests.serving.torchserve.handlers.driving import ask, strings
 from tests.support.torchserve_archives import model
@@ -60,10 +61,10 @@ async def test_a_worker_that_hangs_or_ends_is_replaced_and_its_request_fails(bod
     model(tmp_path, "sizes", handler=SIZES, config={"responseTimeout": 3})
     async with core(tmp_path, load_model=("sizes",)) as server:
         before = (await ask(server, "sizes", b"a")).split()[1]
-        with pytest.raises(HandlerFailed) as raised:
+        with pytest.raises(ProcessDied) as raised:
             await ask(server, "sizes", body)
         after = (await ask(server, "sizes", b"a")).split()[1]
-    assert (raised.value.status, raised.value.reason) == (500, "Worker died.")
+    assert describe(raised.value)[:3] == (500, "InternalServerException", "Worker died.")
     assert ("torchserve.response_timeout_s" in raised.value.message) == (body == b"hang")
     assert before != after
 
@@ -86,7 +87,7 @@ async def test_workers_run_side_by_side_and_a_handlers_output_is_in_the_models_l
     with caplog.at_level("INFO"):
         async with core(tmp_path, load_model=("sizes", "says")) as server:
             answers = await asyncio.gather(*(ask(server, "sizes", b"a") for _ in range(20)))
-            with pytest.raises(HandlerFailed):
+            with pytest.raises(BackendFailed):
                 await ask(server, "says", b"")
     assert len({answer.split()[1] for answer in answers}) == 2
     said = {(record.levelname, record.getMessage()) for record in caplog.records}
@@ -148,7 +149,7 @@ async def test_a_declared_output_that_the_handler_does_not_answer_is_named(tmp_p
     pbtxt = 'backend: "torchserve"\nmax_batch_size: 1\noutput [ { name: "sum" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
     model(tmp_path, "sums", handler=handler, pbtxt=pbtxt)
     async with core(tmp_path, load_model=("sums",)) as server:
-        with pytest.raises(HandlerFailed, match="has no 'sum', which is a declared output"):
+        with pytest.raises(BackendFailed, match="has no 'sum', which is a declared output"):
             await ask(server, "sums", json.dumps({}).encode())
 
 

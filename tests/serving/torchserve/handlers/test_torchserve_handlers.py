@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from serving.core.errors import Code, HandlerFailed
+from serving.core.errors import Code, ServingError
+from serving.torchserve.apis.replies import describe
 from tests.serving.in_process import core, response
 from tests.serving.torchserve.handlers.driving import ask, send, strings
 from tests.support.torchserve_archives import model
@@ -176,10 +177,11 @@ async def test_a_handler_that_fails_is_reported_in_both_protocols_words(
 ) -> None:
     model(tmp_path, "fails", handler=f"def handle(data, context):\n    if data is None: return\n    {body}\n")
     async with core(tmp_path, load_model=("fails",)) as server:
-        with pytest.raises(HandlerFailed) as raised:
+        with pytest.raises(ServingError) as raised:
             await ask(server, "fails", b"")
     error = raised.value
-    assert (error.status, error.reason) == (status, reason)
+    described = describe(error)
+    assert (described.status, described.message) == (status, reason)
     assert sentence in error.message
     assert "InvalidAnswer" not in error.message
     assert error.code is (Code.NOT_FOUND if status == 404 else Code.INTERNAL)

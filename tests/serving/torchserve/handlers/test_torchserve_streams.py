@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serving.core.errors import HandlerFailed
+from serving.core.errors import BackendFailed
 from serving.server.inference_server import InferenceServer
 from tests.serving.in_process import core
 from tests.serving.requests import in_flight
@@ -75,9 +75,9 @@ async def test_a_failing_stream_ends_with_the_handlers_error_after_its_parts(tmp
         (odd,) = await taken(answers(server, b"odd"))
         *_, strange = await taken(answers(server, b"strange"))
     assert parts == [b"raise0", b"raise1"]
-    assert isinstance(error, HandlerFailed)
+    assert isinstance(error, BackendFailed)
     assert (error.status, error.reason) == (503, "Prediction failed")
-    assert isinstance(odd, HandlerFailed)
+    assert isinstance(odd, BackendFailed)
     assert odd.reason == "number of batch response mismatched"
     assert "a request that is not in the batch" in strange.message
 
@@ -87,5 +87,5 @@ async def test_a_handler_configured_not_to_stream_is_refused_with_the_setting_to
     pbtxt = 'backend: "torchserve"\nmodel_transaction_policy { decoupled: false }\n'
     model(tmp_path, "streams", handler=STREAMS, pbtxt=pbtxt)
     async with core(tmp_path, load_model=("streams",)) as server:
-        with pytest.raises(HandlerFailed, match="decoupled: true"):
+        with pytest.raises(BackendFailed, match="decoupled: true"):
             await ask(server, "streams", b"")
