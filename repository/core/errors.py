@@ -5,7 +5,6 @@ RepositoryError              one sentence for the caller, a person or a client
  ├─ InvalidConfig            a configuration that does not parse or breaks a rule (line, column, field, problems)
  ├─ InvalidExample           an example or golden request that is malformed, or has malformed tensors
  ├─ InvalidArchive           a model archive that is malformed, or lacks a file of its manifest
- │   └─ InvalidWorkflow      an archive of a workflow that is malformed, or whose nodes have no order (kind)
  ├─ NotFound                 no such model, version or file
  ├─ Conflict                 a version or model that exists already, or a folder that another publication holds
  ├─ NoSpace                  the disk would fill (needed, free)
@@ -60,14 +59,6 @@ class InvalidExample(RepositoryError):
 
 class InvalidArchive(RepositoryError):
     """A malformed model archive, or one that lacks a file of its manifest."""
-
-
-class InvalidWorkflow(InvalidArchive):
-    """A malformed archive of a workflow. kind: the Java class of the error, which clients read."""
-
-    def __init__(self, message: str, kind: str = "InvalidWorkflowException") -> None:
-        super().__init__(message)
-        self.kind = kind
 
 
 class NotFound(RepositoryError):

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from repository.core.errors import InvalidWorkflow, RepositoryError
+from repository.core.errors import RepositoryError
 from repository.core.layout import check_name
 from repository.torchserve import model_archive, workflow_models
 from repository.torchserve.archive_names import archives_in, default_name, file_name, named
 from repository.torchserve.model_archive import Manifest, ModelSettings
 from repository.torchserve.options import TorchServeOptions
 from repository.torchserve.version_settings import Registering, Settings, workers_in_archive, workers_said
-from repository.torchserve.workflow_spec import Node, WorkflowSpec, check_archive, read_spec, unpack
+from repository.torchserve.workflow_spec import InvalidWorkflow, Node, WorkflowSpec, check_archive, read_spec, unpack
 
 UNNAMED_VERSION = "1.0"  # the version of an archive whose manifest gives no version
 

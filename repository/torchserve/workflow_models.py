@@ -14,12 +14,11 @@ from tritonclient.grpc.model_config_pb2 import TYPE_STRING, ModelConfig
 
 from repository.config import model_config, step_retries
 from repository.core import layout
-from repository.core.errors import InvalidWorkflow
 from repository.files import storage
 from repository.torchserve.model_archive import FOLDER, MANIFEST
 from repository.torchserve.parameters import WORKFLOW
 from repository.torchserve.version_settings import DEFAULT_TIMEOUT_S, MAX_WORKERS, Registering
-from repository.torchserve.workflow_spec import Node, WorkflowSpec, spec_of
+from repository.torchserve.workflow_spec import InvalidWorkflow, Node, WorkflowSpec, spec_of
 
 INPUT = "data"
 

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from repository.core.addresses import leads_into
-from repository.core.errors import InvalidWorkflow, RepositoryError, UnsafeArchive
+from repository.core.errors import InvalidArchive, RepositoryError, UnsafeArchive
 from repository.core.layout import check_name
 from repository.files import archive as zip_archive
 
@@ -24,6 +24,17 @@ MAX_TEXT_BYTES = 1 << 20
 MAX_NODES = 256
 MAX_NUMBER = 2**31 - 1
 _SETTINGS = ("min-workers", "max-workers", "batch-size", "max-batch-delay", "retry-attempts", "timeout-ms")
+
+
+class InvalidWorkflow(InvalidArchive):
+    """A malformed archive of a workflow, or one whose nodes have no order.
+
+    kind: the Java class of the error, which clients read.
+    """
+
+    def __init__(self, message: str, kind: str = "InvalidWorkflowException") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 @dataclass(frozen=True, slots=True)

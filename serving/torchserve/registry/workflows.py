@@ -15,12 +15,12 @@ from pathlib import Path
 
 from repository.config import model_config
 from repository.core import layout
-from repository.core.errors import InvalidWorkflow, RepositoryError
+from repository.core.errors import RepositoryError
 from repository.files import storage
 from repository.torchserve import workflow_models
 from repository.torchserve.options import TorchServeOptions
 from repository.torchserve.version_settings import DEFAULT_TIMEOUT_S
-from repository.torchserve.workflow_spec import Node, WorkflowSpec, check_archive, read_spec, unpack
+from repository.torchserve.workflow_spec import InvalidWorkflow, Node, WorkflowSpec, check_archive, read_spec, unpack
 from serving.core.errors import ServingError
 from serving.resources.network_thread import NetworkThreads
 from serving.server.inference_server import InferenceServer
