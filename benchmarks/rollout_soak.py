@@ -120,18 +120,18 @@ class Rollout:
         await self._in_force(5)
 
     async def advance(self, weight: float) -> None:
-        await self._act("advance")
+        await self._post("advance")
         await self._in_force(weight)
 
     async def abort(self) -> None:
-        await self._act("abort")
+        await self._post("abort")
         await self._serves()
 
     async def promote(self) -> None:
-        await self._act("promote")
+        await self._post("promote")
         await self._serves()
 
-    async def _act(self, act: str) -> None:
+    async def _post(self, act: str) -> None:
         await self._dashboard.ask("POST", f"models/{MODEL}/rollouts/{self._name}/{act}")
 
     async def _in_force(self, weight: float) -> None:

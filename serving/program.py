@@ -106,7 +106,7 @@ async def _serve(options: Options, log_settings: LogSettings) -> int:
         if workers is not None:
             await workers.start()
         for name, listening in frontends.items():
-            log.info("%s listens on %s", name, _shown(listening))
+            log.info("%s listens on %s", name, _format_listening(listening))
         if source is not None:
             await source.listening()
         _warn_if_open(options, frontends)
@@ -232,7 +232,7 @@ def _frontends(server: InferenceServer, options: Options, workers: FrontendWorke
     return found
 
 
-def _shown(listening: Listening) -> str:
+def _format_listening(listening: Listening) -> str:
     host, port = listening.frontend.address
     if host.startswith("/"):
         return f"unix:{host}"
@@ -240,7 +240,7 @@ def _shown(listening: Listening) -> str:
 
 
 def _write_addresses(path: Path, frontends: dict[str, Listening]) -> None:
-    content: dict[str, str | int] = {name: _shown(one) for name, one in frontends.items()}
+    content: dict[str, str | int] = {name: _format_listening(one) for name, one in frontends.items()}
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(content | {"pid": os.getpid()}))
     temporary.replace(path)

@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _given(options: argparse.Namespace) -> dict[str, int]:
+def _read_options(options: argparse.Namespace) -> dict[str, int]:
     known = ("rounds", "seconds") if options.suite == "handlers" else ("rounds", "seconds", "frontend_workers")
     values = {name: getattr(options, name) for name in known}
     return {name: value for name, value in values.items() if value}
@@ -58,19 +58,19 @@ def _given(options: argparse.Namespace) -> dict[str, int]:
 
 def _peers(options: argparse.Namespace) -> Results:
     settings = peers.QUICK if options.quick else peers.Settings()
-    return peers.run(replace(settings, only=tuple(options.only), **_given(options)))
+    return peers.run(replace(settings, only=tuple(options.only), **_read_options(options)))
 
 
 def _handlers(options: argparse.Namespace) -> Results:
     if options.only and "torchserve" not in options.only:
         print("Handlers are left out: --only names no torchserve.")
         sys.exit()
-    return handlers.run(replace(handlers.QUICK if options.quick else handlers.Settings(), **_given(options)))
+    return handlers.run(replace(handlers.QUICK if options.quick else handlers.Settings(), **_read_options(options)))
 
 
 def _triton(options: argparse.Namespace) -> Results:
     settings = triton.QUICK if options.quick else triton.Settings()
-    return triton.run(replace(settings, only=" ".join(options.only), **_given(options)))
+    return triton.run(replace(settings, only=" ".join(options.only), **_read_options(options)))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def closed(key: Key, running: Running, request: Request, clients: int, seconds: 
     """Measure a closed loop: each client waits for an answer before it sends the next request."""
     with _measuring(key, running) as cpu:
         outcome = closed_loop.measure(_address(running, request), request, clients, seconds)
-    return _said(Measurement.of(key, outcome, cpu.tree_s, cpu.root_s))
+    return _print(Measurement.of(key, outcome, cpu.tree_s, cpu.root_s))
 
 
 def opened(key: Key, running: Running, request: Request, per_second: float, seconds: int) -> Measurement:
@@ -34,7 +34,7 @@ def opened(key: Key, running: Running, request: Request, per_second: float, seco
     with _measuring(key, running) as cpu:
         outcome = open_loop.measure(_address(running, request), request, per_second, seconds, seed=key.round)
     share = (time.process_time() - own) / outcome.seconds
-    return _said(Measurement.of(key, outcome, cpu.tree_s, cpu.root_s, per_second, share))
+    return _print(Measurement.of(key, outcome, cpu.tree_s, cpu.root_s, per_second, share))
 
 
 @dataclass
@@ -61,7 +61,7 @@ def _address(running: Running, request: Request) -> str:
     return running.grpc if request.http2 else running.http
 
 
-def _said(one: Measurement) -> Measurement:
+def _print(one: Measurement) -> Measurement:
     key = one.key
     failed = f", {one.failures} FAILED" if one.failures else ""
     print(

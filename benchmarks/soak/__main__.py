@@ -70,18 +70,18 @@ class Soak:
         sampler = asyncio.create_task(self._sample())
         try:
             traffic.start()
-            await self._within(disturbances.run(self._asked(BEFORE_THE_KILLS)))
-            await self._until(self._asked(BEFORE_THE_KILLS))
+            await self._within(disturbances.run(self._has_sent(BEFORE_THE_KILLS)))
+            await self._until(self._has_sent(BEFORE_THE_KILLS))
             await self._pause(traffic, "after")
             traffic.start()
             while self._segment.disturbances["the server killed"] < SERVER_KILLS:
                 await self._within(disturbances.kill_the_server())
-            await self._until(self._asked(1.0))
+            await self._until(self._has_sent(1.0))
         finally:
             sampler.cancel()
             await self._pause(traffic, "at the end")
 
-    def _asked(self, share: float) -> Callable[[], bool]:
+    def _has_sent(self, share: float) -> Callable[[], bool]:
         return lambda: self._segment.asked >= share * self._record.left
 
     async def _pause(self, traffic: Traffic, when: str) -> None:

@@ -79,16 +79,16 @@ def running_fields(config: ModelConfig) -> RunningFields:
             if key not in _APART
         ],
     }
-    controls = {name: _shown(control, _value(config, name)) for name, control in CONTROLS.items()}
-    of_backends = {control.field: _shown_parameter(config, control) for control in _OF_BACKENDS}
+    controls = {name: _read_control(control, _value(config, name)) for name, control in CONTROLS.items()}
+    of_backends = {control.field: _read_parameter(config, control) for control in _OF_BACKENDS}
     return cast(RunningFields, {**found, **controls, **of_backends})
 
 
-def _shown(control: Control, value: Json) -> bool | float | None:
+def _read_control(control: Control, value: Json) -> bool | float | None:
     return _number(value) if control.on is None else value == control.on
 
 
-def _shown_parameter(config: ModelConfig, control: ParameterControl) -> bool | str:
+def _read_parameter(config: ModelConfig, control: ParameterControl) -> bool | str:
     text = _text(config, control.key)
     return text.strip().lower() in _ON if control.kind == "switch" else text
 

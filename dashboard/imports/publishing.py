@@ -120,9 +120,9 @@ def version_import(context: ImportContext, model: SetUpModel, version: SetUpVers
     if upload is not None:
         _prepare(upload, version, overlay)
     else:
-        upload = _brought(context, version.model, _files(version.path), overlay)
+        upload = _receive_files(context, version.model, _files(version.path), overlay)
     try:
-        return _driven(context, upload, partial(_proposed, context, model))
+        return _finish_upload(context, upload, partial(_proposed, context, model))
     except (JobCancelled, JobSuperseded):
         raise
     except Exception:
@@ -147,9 +147,9 @@ def text_import(context: ImportContext, model_name: str, path: str, text: str) -
     with scratch() as folder:
         file = folder / "text"
         file.write_text(text)
-        upload = _brought(context, model_name, {path: file})
+        upload = _receive_files(context, model_name, {path: file})
     try:
-        return _driven(context, upload, lambda _: None)
+        return _finish_upload(context, upload, lambda _: None)
     except (JobCancelled, JobSuperseded):
         raise
     except Exception:
@@ -167,7 +167,7 @@ def _proposed(context: ImportContext, model: SetUpModel, upload: Upload) -> Docu
     return document_of(Document.read(str(upload.proposal.get("config", ""))), said)
 
 
-def _driven(context: ImportContext, upload: Upload, configured: Callable[[Upload], Document | None]) -> Version:
+def _finish_upload(context: ImportContext, upload: Upload, configured: Callable[[Upload], Document | None]) -> Version:
     """Continue an upload from any state until it is a published version. configured: called with the inspected upload."""
     part, job = _Part(context.job_context, upload), context.job_context.job
     while True:
@@ -211,10 +211,10 @@ def _add_text(upload: Upload, path: str, text: str) -> None:
 
 
 # -- an archive in a folder --------------------------------------------------------------------------------------------
-def _brought(context: ImportContext, model_name: str, files: Mapping[str, Path], overlay: str = "") -> Upload:
+def _receive_files(context: ImportContext, model_name: str, files: Mapping[str, Path], overlay: str = "") -> Upload:
     """Return an upload that has received all of `files`: the upload that an earlier import began, or else a new one."""
     entries = {name: storage.hash_file(path) for name, path in files.items()}
-    upload = _begun(context, model_name, entries)
+    upload = _find_begun_upload(context, model_name, entries)
     if upload is None:
         rows = [{"path": name, "size": entry.size, "sha256": entry.sha256} for name, entry in entries.items()]
         upload = upload_create(actor=context.actor, model_name=model_name, files=rows)
@@ -236,7 +236,7 @@ def _files(path: Path) -> dict[str, Path]:
     return {name: root / name for name in storage.plain_files(root) if name != OVERLAY_FILE}
 
 
-def _begun(context: ImportContext, model_name: str, entries: dict[str, FileEntry]) -> Upload | None:
+def _find_begun_upload(context: ImportContext, model_name: str, entries: dict[str, FileEntry]) -> Upload | None:
     """Return an upload of the same files that an earlier import began, or None if there is none."""
     rows = Upload.objects.filter(model_name=model_name, user=context.actor.user, state__in=states.UNFINISHED)
     wanted = {(name, entry.sha256) for name, entry in entries.items()}

@@ -25,7 +25,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
     context = {
         "uploads": uploads_open()[:SHOWN],
         "running": jobs_of().exclude(state__in=ENDED).exclude(kind__in=of_uploads).defer("log")[:SHOWN],
-        "jobs": page_of(request, _ended(state if state in ENDED else "", of_uploads)),
+        "jobs": page_of(request, _find_ended(state if state in ENDED else "", of_uploads)),
         "of_uploads": of_uploads,
         "states": [(one.value, one.label) for one in JobState if one in ENDED],
         "state_now": state,
@@ -34,7 +34,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
     return respond(request, "overview/jobs", context)
 
 
-def _ended(state: str, of_uploads: list[str]) -> QuerySet[Job]:
+def _find_ended(state: str, of_uploads: list[str]) -> QuerySet[Job]:
     """Return the jobs that ended in this state ("" for any state). A finished upload is represented by its last job."""
     apart = ~Q(kind__in=of_uploads)
     last = Q(uploads__isnull=False) & ~Q(uploads__state__in=UNFINISHED)

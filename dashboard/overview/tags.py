@@ -204,10 +204,10 @@ def _difference(name: str, row: Happening) -> Difference:
     before, after = row.before.get(name), row.after.get(name)
     texts = isinstance(before, str) and isinstance(after, str) and "\n" in before + after
     diff = unified(str(before), str(after)) if texts else ""
-    return Difference(name, _shown(before), _shown(after), diff)
+    return Difference(name, _format_value(before), _format_value(after), diff)
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     if value is None:
         return NOTHING
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -155,7 +155,7 @@ def serving(*, server: Server, releases: Mapping[int, int]) -> None:
         rows = ReleaseSpan.objects.select_for_update().filter(server=server, ended_at=None)
         open_spans = {row.model_id: row for row in rows}
         known = {model: row.release_id for model, row in open_spans.items() if releases.get(model) == row.release_id}
-        others = _begun({model: release for model, release in releases.items() if model not in known})
+        others = _find_begun({model: release for model, release in releases.items() if model not in known})
         serve = {**known, **others}
         ended = [row.pk for model, row in open_spans.items() if serve.get(model) != row.release_id]
         ReleaseSpan.objects.filter(pk__in=ended).update(ended_at=now)
@@ -166,7 +166,7 @@ def serving(*, server: Server, releases: Mapping[int, int]) -> None:
         )
 
 
-def _begun(serving: Mapping[int, int]) -> dict[int, int]:
+def _find_begun(serving: Mapping[int, int]) -> dict[int, int]:
     """Return the releases that these rows begin or continue, without those that were deleted meanwhile with their models."""
     rows = Release.objects.filter(pk__in=serving.values()).values_list("pk", "continues")
     begun = {pk: continues or pk for pk, continues in rows}

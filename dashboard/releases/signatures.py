@@ -42,7 +42,10 @@ def refused_requests(before: Signature, after: Signature) -> list[str]:
         found += [
             f"its input '{name}' is {now[name]['datatype']}, not {row['datatype']}"
             for name, row in then.items()
-            if name in now and _known(row) and _known(now[name]) and row["datatype"] != now[name]["datatype"]
+            if name in now
+            and _has_datatype(row)
+            and _has_datatype(now[name])
+            and row["datatype"] != now[name]["datatype"]
         ]
     then, now = _by_name(before, "outputs"), _by_name(after, "outputs")
     if then and now:
@@ -60,14 +63,14 @@ def _changes(kind: str, before: dict[str, TensorRow], after: dict[str, TensorRow
         if name not in after:
             gone = "requests that send it are refused" if kind == "input" else "requests that ask for it are refused"
             yield f"{kind} '{name}' is gone: {gone}"
-        elif _known(row) and _known(after[name]) and _in_words(after[name]) != _in_words(row):
+        elif _has_datatype(row) and _has_datatype(after[name]) and _in_words(after[name]) != _in_words(row):
             yield f"{kind} '{name}' is {_in_words(after[name])}, where it was {_in_words(row)}"
     for name in after.keys() - before.keys():
-        what = f", {_in_words(after[name])}" if _known(after[name]) else ""
+        what = f", {_in_words(after[name])}" if _has_datatype(after[name]) else ""
         yield f"{kind} '{name}' is new{what}: {consequence}"
 
 
-def _known(row: TensorRow) -> bool:
+def _has_datatype(row: TensorRow) -> bool:
     """Return whether the datatype is known: the file of a Python model may declare only names."""
     return bool(row["datatype"])
 

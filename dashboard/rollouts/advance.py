@@ -55,7 +55,7 @@ def rollout_look(*, rollout: Rollout, server: Server, report: TrafficReport | No
     try:
         if report is not None:
             figures_store(rollout=rollout, server=server, report=report, instance=instance)
-        _act(rollout, server)
+        _move(rollout, server)
     except WrongState as error:  # a person changed the rollout first
         logger.info("%s", error.message)
     except DashboardError as error:
@@ -63,7 +63,7 @@ def rollout_look(*, rollout: Rollout, server: Server, report: TrafficReport | No
             logger.warning("rollout %s of %s: %s", rollout.name, rollout.model.name, error.message)
 
 
-def _act(rollout: Rollout, server: Server) -> None:
+def _move(rollout: Rollout, server: Server) -> None:
     if rollout.state in states.UNDER_WAY and (breach := breached(rollout)) is not None:
         _roll_back(rollout, *breach)
     elif not server.bundled:

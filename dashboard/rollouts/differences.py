@@ -53,7 +53,7 @@ class OutputDifference:
 
 def shown_tensors(rows: object) -> list[ShownTensor]:
     """Return tensors from the JSON of examples for display, without those that cannot be read."""
-    return [_shown(tensor) for tensor in _tensors(rows).values()]
+    return [_format_tensor(tensor) for tensor in _tensors(rows).values()]
 
 
 def differences_of(stable: object, candidate: object) -> list[OutputDifference]:
@@ -74,7 +74,7 @@ def _tensors(rows: object) -> dict[str, Tensor]:
 
 
 def _difference(name: str, stable: Tensor | None, candidate: Tensor | None) -> OutputDifference:
-    sides = [_shown(one) if one is not None else None for one in (stable, candidate)]
+    sides = [_format_tensor(one) if one is not None else None for one in (stable, candidate)]
     if stable is None or candidate is None:
         wrong = f"Only the {'candidate' if stable is None else 'stable answer'} has it."
         return OutputDifference(name, sides[0], sides[1], wrong, [], 0, 0)
@@ -132,7 +132,7 @@ def _place(index: int, shape: Sequence[int]) -> str:
     return str(places)
 
 
-def _shown(tensor: Tensor) -> ShownTensor:
+def _format_tensor(tensor: Tensor) -> ShownTensor:
     texts = [_text(one) for one in tensor.elements[:SHOWN]]
     more = len(tensor.elements) - len(texts)
     return ShownTensor(tensor.name, tensor.datatype, list(tensor.shape), texts, more, picture_of(tensor))

@@ -335,13 +335,13 @@ def _guardrail_of(typed: Mapping[str, str]) -> JsonObject:
     if metric == "disagreement":
         return {"metric": "disagreement", "limit": _percent(typed["limit"]) / 100}
     if metric == "metric":
-        return {"metric": "prometheus", "name": _given(typed, "name", "the name of the metric"), "ratio": limit}
+        return {"metric": "prometheus", "name": _require_field(typed, "name", "the name of the metric"), "ratio": limit}
     if metric == "query":
         return {
             "metric": "prometheus",
-            "url": _given(typed, "url", "the address of the Prometheus"),
-            "stable": _given(typed, "stable", "the query of the stable version"),
-            "candidate": _given(typed, "candidate", "the query of the candidate"),
+            "url": _require_field(typed, "url", "the address of the Prometheus"),
+            "stable": _require_field(typed, "stable", "the query of the stable version"),
+            "candidate": _require_field(typed, "candidate", "the query of the candidate"),
             "ratio": limit,
         }
     if metric in dict(METRICS):
@@ -349,7 +349,7 @@ def _guardrail_of(typed: Mapping[str, str]) -> JsonObject:
     raise Invalid(f"'{metric[:40]}' is nothing that a guardrail watches: choose one of the list")
 
 
-def _given(typed: Mapping[str, str], name: str, what: str) -> str:
+def _require_field(typed: Mapping[str, str], name: str, what: str) -> str:
     if not typed[name]:
         raise Invalid(f"write {what}")
     return typed[name]

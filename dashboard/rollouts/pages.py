@@ -139,7 +139,7 @@ def rollout_chart(request: HttpRequest, name: str, rollout: str) -> JsonResponse
 
 
 # -- acts ----------------------------------------------------------------------------------------------------------------
-def _found(name: str, rollout: str) -> Rollout:
+def _get_rollout(name: str, rollout: str) -> Rollout:
     return select.rollout_get(model_get(name), rollout)
 
 
@@ -151,7 +151,7 @@ def _step(request: HttpRequest) -> int | None:
 
 @post("models/<str:name>/rollouts/<str:rollout>/advance", Right.OPERATE)
 def rollout_advance(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
-    found = _found(name, rollout)
+    found = _get_rollout(name, rollout)
     done = f"{found.next_weight:g} % of requests go to {found.candidate_words}." if found.next_weight else "Done."
     given = {"rollout": found, "step": _step(request)}
     return act(request, services.rollout_advance, done, "model_releases", name, **given)
@@ -160,18 +160,18 @@ def rollout_advance(request: HttpRequest, name: str, rollout: str) -> HttpRespon
 @post("models/<str:name>/rollouts/<str:rollout>/pause", Right.OPERATE)
 def rollout_pause(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     done = "Paused: it stays at its share until you resume it."
-    return act(request, services.rollout_pause, done, "model_releases", name, rollout=_found(name, rollout))
+    return act(request, services.rollout_pause, done, "model_releases", name, rollout=_get_rollout(name, rollout))
 
 
 @post("models/<str:name>/rollouts/<str:rollout>/resume", Right.OPERATE)
 def rollout_resume(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     done = "Resumed: steps come by themselves again."
-    return act(request, services.rollout_resume, done, "model_releases", name, rollout=_found(name, rollout))
+    return act(request, services.rollout_resume, done, "model_releases", name, rollout=_get_rollout(name, rollout))
 
 
 @post("models/<str:name>/rollouts/<str:rollout>/promote", Right.OPERATE)
 def rollout_promote(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
-    found = _found(name, rollout)
+    found = _get_rollout(name, rollout)
     done = f"{capfirst(found.candidate_words)} answers everything now."
     given = {"rollout": found, "step": _step(request)}
     return act(request, services.rollout_promote, done, "model_releases", name, **given)
@@ -179,7 +179,7 @@ def rollout_promote(request: HttpRequest, name: str, rollout: str) -> HttpRespon
 
 @post("models/<str:name>/rollouts/<str:rollout>/abort", Right.OPERATE)
 def rollout_abort(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
-    found = _found(name, rollout)
+    found = _get_rollout(name, rollout)
     kept = (
         " What had been changed in config.pbtxt by hand is kept in the activity."
         if changed_by_hand(found.model)
@@ -192,7 +192,7 @@ def rollout_abort(request: HttpRequest, name: str, rollout: str) -> HttpResponse
 @post("models/<str:name>/rollouts/<str:rollout>/return", Right.OPERATE)
 def rollout_return(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     """Let the server that a rollout has replaced answer again, with its replacement as the shadow."""
-    found = _found(name, rollout)
+    found = _get_rollout(name, rollout)
     given = {"model": found.model, "kind": RolloutKind.SHADOW, "candidate": found.candidate, "stable": found.stable}
     plan = {"shadow": shadow} if (shadow := found.plan.get("shadow")) else None
     done = f"{capfirst(found.stable_words)} answers everything again."
@@ -201,7 +201,7 @@ def rollout_return(request: HttpRequest, name: str, rollout: str) -> HttpRespons
 
 @post("models/<str:name>/rollouts/<str:rollout>/keep-old", Right.OPERATE)
 def rollout_keep_old(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
-    found, typed = _found(name, rollout), request.POST.get("days", "").strip().replace(",", ".")
+    found, typed = _get_rollout(name, rollout), request.POST.get("days", "").strip().replace(",", ".")
     days = float(typed) if typed.replace(".", "", 1).isdecimal() and len(typed) < 12 else 0.0
     done = f"{capfirst(found.stable_words)} stays loaded for {days:g} days from now."
     return act(request, services.rollout_keep_old, done, "model_releases", name, rollout=found, days=days)
@@ -209,7 +209,7 @@ def rollout_keep_old(request: HttpRequest, name: str, rollout: str) -> HttpRespo
 
 @post("models/<str:name>/rollouts/<str:rollout>/unload-old", Right.OPERATE)
 def rollout_unload_old(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
-    found = _found(name, rollout)
+    found = _get_rollout(name, rollout)
     done = f"{capfirst(found.stable_words)} is being unloaded."
     given = {"rollout": found, "last_request": last_request_in_words(found)}
     return act(request, services.rollout_unload_old, done, "model_releases", name, **given)
@@ -249,6 +249,6 @@ def rollout_mismatch(request: HttpRequest, name: str, rollout: str, pk: int) -> 
 
 @post("models/<str:name>/rollouts/<str:rollout>/unlike/forget", Right.OPERATE)
 def rollout_forget(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
-    given = {"rollout": _found(name, rollout)}
+    given = {"rollout": _get_rollout(name, rollout)}
     done = "The requests are forgotten, with their inputs."
     return act(request, services.mismatches_forget, done, "model_releases", name, **given)

@@ -304,7 +304,7 @@ def history(rollout: Rollout, server: Server | None = None) -> JsonObject:
                 points[name].append(dict.fromkeys(_CHARTED))
         times.append(at)
         weight.append(now["weight"])
-        arms_now, arms_before = _asked(rollout, now), _asked(rollout, before)
+        arms_now, arms_before = _sum_requests(rollout, now), _sum_requests(rollout, before)
         for name in ARMS:
             points[name].append(_point(_arm_since(arms_now[name], arms_before[name]), at - earlier))
     arms = {name: {key: [point[key] for point in points[name]] for key in _CHARTED} for name in ARMS}
@@ -357,14 +357,14 @@ def last_change(model: Model, *, release: Release | None, back: Release | None) 
 def _arms(rollout: Rollout, sums: Sums | None) -> list[ArmFigures]:
     if sums is None:
         return []
-    arms = _asked(rollout, sums)
+    arms = _sum_requests(rollout, sums)
     clients = ("stable",) if rollout.kind == RolloutKind.SHADOW else ARMS
     total = sum(arms[name]["requests"] for name in clients)
     who = {"stable": rollout.stable, "candidate": rollout.candidate}
     return [_arm(name, who[name], arms[name], total) for name in ARMS]
 
 
-def _asked(rollout: Rollout, sums: Sums) -> dict[str, ArmSums]:
+def _sum_requests(rollout: Rollout, sums: Sums) -> dict[str, ArmSums]:
     """Return the requests of both arms. A shadow's candidate has the mirrored requests that the server sent."""
     shadow = sums["shadow"]
     if rollout.kind != RolloutKind.SHADOW or shadow is None:

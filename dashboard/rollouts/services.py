@@ -106,7 +106,7 @@ def rollout_start(
         served = {*newest.versions, *([candidate] if isinstance(candidate, int) else [])}
         document = newest.document.answered(served, answers, model.published_numbers())
         document = document.with_traffic(policy_at(rollout, rollout.weight))
-        summary = f"Rollout {rollout.name}: {_given(rollout)}"
+        summary = f"Rollout {rollout.name}: {_share_in_words(rollout)}"
         at = _Open(rollout, model, newest)
         states.begun(rollout, _release(at, actor, document, summary, "rollout.start"))
     return rollout

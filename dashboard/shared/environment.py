@@ -62,7 +62,7 @@ def _seconds(least: int) -> Callable[[str], int]:
     return parse
 
 
-def _whole(value: str) -> int:
+def _whole_number(value: str) -> int:
     if not value.isdigit():
         raise ValueError("a whole number")
     return int(value)
@@ -101,7 +101,9 @@ VARIABLES: dict[str, Variable] = {
     "SLIPWAY_DEBUG": Variable(_flag, False, "1 shows stack traces in the browser; never on a reachable machine."),
     "SLIPWAY_LOG_LEVEL": Variable(_text, "INFO", "DEBUG, INFO, WARNING or ERROR."),
     "SLIPWAY_MAX_UPLOAD_BYTES": Variable(_positive, 64 << 30, "Largest upload, all files together."),
-    "SLIPWAY_DISK_RESERVE_BYTES": Variable(_whole, None, "Bytes left free on the disk; 1 GiB or 5 % when unset."),
+    "SLIPWAY_DISK_RESERVE_BYTES": Variable(
+        _whole_number, None, "Bytes left free on the disk; 1 GiB or 5 % when unset."
+    ),
     "SLIPWAY_JOB_DAYS": Variable(_positive, 14, "Days that a job is listed after its end."),
     "SLIPWAY_UPLOAD_EXPIRY_HOURS": Variable(_positive, 24, "Hours that an upload waits to be continued."),
     "SLIPWAY_INSPECT_TIMEOUT": Variable(_positive, 300, "Seconds that the inspection of a model file may take."),
@@ -121,7 +123,7 @@ VARIABLES: dict[str, Variable] = {
         _seconds(2), 5, "Seconds to wait for a session of PostgreSQL; 2 or more."
     ),
     "SLIPWAY_DATABASE_STATEMENT_TIMEOUT": Variable(
-        _whole, 60, "Seconds that PostgreSQL works on a statement; 0: no limit."
+        _whole_number, 60, "Seconds that PostgreSQL works on a statement; 0: no limit."
     ),
     "REDIS_URL": Variable(_text, "", "Redis for the job queue; files in the data folder when empty."),
 }

@@ -96,8 +96,8 @@ class Child:
         self._process: asyncio.subprocess.Process | None = None
         self._output = -1
         self._plain = PlainOutput()  # because the output holds text of models and paths of clients
-        self._said: deque[bytes] = deque()
-        self._said_bytes = 0
+        self._kept_output: deque[bytes] = deque()
+        self._kept_bytes = 0
         self.said_ready = not spec.says_ready
 
     async def start(self, announce: Callable[[int], None]) -> int:
@@ -147,10 +147,10 @@ class Child:
         self.said_ready = self.said_ready or self.spec.says_ready in data
 
     def _keep(self, data: bytes) -> None:
-        self._said.append(data)
-        self._said_bytes += len(data)
-        while self._said_bytes - len(self._said[0]) > KEPT_OUTPUT:
-            self._said_bytes -= len(self._said.popleft())
+        self._kept_output.append(data)
+        self._kept_bytes += len(data)
+        while self._kept_bytes - len(self._kept_output[0]) > KEPT_OUTPUT:
+            self._kept_bytes -= len(self._kept_output.popleft())
 
     async def ended(self) -> Ending:
         """Wait until the process ends, and kill the rest of its group."""
@@ -164,7 +164,7 @@ class Child:
         os.close(self._output)
         if self._model_logs is not None:
             self._model_logs.close()
-        return Ending(code, seconds, b"".join(self._said).decode(errors="replace"))
+        return Ending(code, seconds, b"".join(self._kept_output).decode(errors="replace"))
 
     async def stop(self) -> None:
         """Send the signals of the spec until the process ends, and finally SIGKILL to its group. Await `ended` meanwhile."""

@@ -49,7 +49,9 @@ def _published(name: str) -> int:
 
 def _publish_version(folder: Path, number: int, *, newest: bool) -> None:
     paths = {
-        path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if _wanted(path, folder, number)
+        path.relative_to(folder).as_posix(): path
+        for path in sorted(folder.rglob("*"))
+        if _belongs_to_version(path, folder, number)
     }
     files = [{"path": name, "size": path.stat().st_size} for name, path in paths.items()]
     upload = upload_create(actor=SYSTEM, model_name=folder.name, files=files)
@@ -65,7 +67,7 @@ def _publish_version(folder: Path, number: int, *, newest: bool) -> None:
     job_run(job_id=job.pk)  # upload_publish leaves a large version to a worker
 
 
-def _wanted(path: Path, folder: Path, number: int) -> bool:
+def _belongs_to_version(path: Path, folder: Path, number: int) -> bool:
     """Return whether a path is a file of the version, or a file that all versions share."""
     first = path.relative_to(folder).parts[0]
     return path.is_file() and parse_version(first) in (None, number) and path.name != ".gitkeep"

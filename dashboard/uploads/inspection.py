@@ -105,7 +105,7 @@ def _check_hashes(upload: Upload, context: JobContext) -> None:
 
 def _proposal(upload: Upload, arrangement: Arrangement, context: JobContext) -> Proposal:
     newest = Release.objects.filter(model__name=upload.model_name).first()
-    given, source = _given(arrangement, newest)
+    given, source = _find_configuration(arrangement, newest)
     problems: list[Finding] = []
     if given is not None and given.mistake is not None:
         downloaded = stand_in_for_text(given.text)
@@ -125,7 +125,7 @@ def _proposal(upload: Upload, arrangement: Arrangement, context: JobContext) -> 
     return found
 
 
-def _given(arrangement: Arrangement, newest: Release | None) -> tuple[Document | None, str]:
+def _find_configuration(arrangement: Arrangement, newest: Release | None) -> tuple[Document | None, str]:
     """Return the existing configuration: the upload's own, or the configuration of the model that gets a new version."""
     if arrangement.config is not None:
         return arrangement.config, "upload"

@@ -90,7 +90,7 @@ def _page(request: HttpRequest, found: Upload, **more: Any) -> HttpResponse:
         "transfer": _transfer(found),
         "formats": as_json() if found.state == UploadState.RECEIVING else None,
         "next_number": model.last_number + 1 if model else 1,
-        **_asked(request, found),
+        **_read_last_request(request, found),
         **_proposal(request, found, more.pop("typed", None), more.pop("base", None)),
         **_published(found, model),
         **more,
@@ -98,7 +98,7 @@ def _page(request: HttpRequest, found: Upload, **more: Any) -> HttpResponse:
     return _render(request, context)
 
 
-def _asked(request: HttpRequest, found: Upload) -> dict[str, Any]:
+def _read_last_request(request: HttpRequest, found: Upload) -> dict[str, Any]:
     """Return the last request to publish, and why it failed."""
     last = found.last_publication.request if found.last_publication else None
     after = "live" if last is None or last.make_live else "load" if last.load else "keep"

@@ -37,7 +37,7 @@ def steps_of(life: ReleaseLife) -> list[Step]:
     if check is None:
         return []
     if check.state != CheckState.RUNNING:
-        return [_ended(row) for row in check.steps]
+        return [_ended_step(row) for row in check.steps]
     if not check.steps:
         return [Step(label, "") for label in STEPS.values()]
     now = check.steps[-1]
@@ -45,7 +45,7 @@ def steps_of(life: ReleaseLife) -> list[Step]:
     return [_under_way(label, at - place, now) for at, label in enumerate(STEPS.values())]
 
 
-def _ended(row: CheckStep) -> Step:
+def _ended_step(row: CheckStep) -> Step:
     label = STEPS.get(row["step"], row["step"])
     state = "failed" if row.get("failed") else "done"
     return Step(label, state, row.get("ms"), golden=list(row.get("checks", [])))

@@ -47,7 +47,7 @@ def version_archive(*, version: Version, actor: Actor) -> Job:
         _refuse_protected(model, version)
         version_states.archive(version)
         job = _job("archive", "Archive", version, actor, announce=not at_once)
-    return _begun(job, version, archive_run if at_once else None)
+    return _start_job(job, version, archive_run if at_once else None)
 
 
 @repository_errors()
@@ -61,7 +61,7 @@ def version_restore(*, version: Version, actor: Actor) -> Job:
         archived = managed_repository().archived_version_dir(model.name, version.number)
         _refuse_code(version, model, archived, actor)
         job = _job("restore", "Restore", version, actor, announce=not _small(version))
-    return _begun(job, version, restore_run if _small(version) else None)
+    return _start_job(job, version, restore_run if _small(version) else None)
 
 
 def archive_run(context: JobContext) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def _job(kind: str, verb: str, version: Version, actor: Actor, *, announce: bool
     )
 
 
-def _begun(job: Job, version: Version, at_once: Work | None) -> Job:
+def _start_job(job: Job, version: Version, at_once: Work | None) -> Job:
     if at_once is not None:
         job_run_here(job=job, work=at_once)
     version.refresh_from_db()

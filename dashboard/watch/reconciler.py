@@ -138,7 +138,7 @@ class Reconciler:
         except DashboardError as error:
             await self._lost(error)
             return True
-        await self._act(wanted, statuses, busy | set(self._calls), now)
+        await self._start_calls(wanted, statuses, busy | set(self._calls), now)
         return bool(self._calls)
 
     async def _announce(self, names: list[str]) -> None:
@@ -160,7 +160,9 @@ class Reconciler:
             for pk, name, state, generation in rows
         ]
 
-    async def _act(self, wanted: list[DesiredModel], statuses: list[VersionStatus], busy: set[str], now: float) -> None:
+    async def _start_calls(
+        self, wanted: list[DesiredModel], statuses: list[VersionStatus], busy: set[str], now: float
+    ) -> None:
         states: dict[str, set[str]] = defaultdict(set)
         for status in statuses:
             states[status.name].add(state_for_plan(status))
@@ -246,9 +248,9 @@ class Reconciler:
     # -- calls -----------------------------------------------------------------------------------------------------
     def _begin(self, one: DesiredModel, work: Coroutine[object, object, None]) -> None:
         task = self._calls[one.name] = asyncio.create_task(work)
-        task.add_done_callback(lambda done: self._ended(one, done))
+        task.add_done_callback(lambda done: self._forget_call(one, done))
 
-    def _ended(self, one: DesiredModel, task: "asyncio.Task[None]") -> None:
+    def _forget_call(self, one: DesiredModel, task: "asyncio.Task[None]") -> None:
         self._calls.pop(one.name, None)
         self._begun.pop(one.name, None)
         self._broken_off.pop(one.name, None)

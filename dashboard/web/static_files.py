@@ -73,7 +73,7 @@ class StaticFiles:
     def _read(self) -> None:
         groups: dict[str, dict[str, StaticFile]] = defaultdict(dict)
         self._stamps = self._stamped()
-        for package, name, path in _found():
+        for package, name, path in _find_files():
             groups[package].setdefault(name, StaticFile(name, path.read_bytes()))
         for files in groups.values():
             digest = _digest(*(part for name in sorted(files) for part in (name.encode(), files[name].etag.encode())))
@@ -83,10 +83,10 @@ class StaticFiles:
 
     def _stamped(self) -> dict[Path, int]:
         """Return the modification time of each file; only with DEBUG, where files are read again after a change."""
-        return {path: path.stat().st_mtime_ns for _, _, path in _found()} if settings.DEBUG else {}
+        return {path: path.stat().st_mtime_ns for _, _, path in _find_files()} if settings.DEBUG else {}
 
 
-def _found() -> Iterator[tuple[str, str, Path]]:
+def _find_files() -> Iterator[tuple[str, str, Path]]:
     """Yield package ("" for ours), name and path of every file."""
     for finder in get_finders():
         for path, storage in finder.list([]):
@@ -139,13 +139,13 @@ def _answer(request: HttpRequest, path: str) -> HttpResponse:
     if file.etag in parse_etags(request.headers.get("If-None-Match", "")):
         response: HttpResponse = HttpResponseNotModified()
     else:
-        response = _whole(request, file)
+        response = _send_file(request, file)
     response["Cache-Control"], response["ETag"] = kept, file.etag
     patch_vary_headers(response, ["Accept-Encoding"])
     return response
 
 
-def _whole(request: HttpRequest, file: StaticFile) -> HttpResponse:
+def _send_file(request: HttpRequest, file: StaticFile) -> HttpResponse:
     packed = file.compressed if takes_gzip(request) else None
     kind = f"{file.type}; charset=utf-8" if file.type.startswith(TEXT) else file.type
     response = HttpResponse(packed or file.content, content_type=kind)

@@ -91,7 +91,7 @@ def unified(old: str, new: str, *, old_name: str = "before", new_name: str = "af
     before, after = old.splitlines(), new.splitlines()
     lines: list[str] = []
     for group in _grouped(hunks(before, after), context):
-        lines += _shown(group, before, after, context)
+        lines += _format_hunks(group, before, after, context)
     return "\n".join([f"--- {old_name}", f"+++ {new_name}", *lines]) if lines else ""
 
 
@@ -106,7 +106,7 @@ def _grouped(changes: Sequence[Hunk], context: int) -> list[list[Hunk]]:
     return groups
 
 
-def _shown(group: Sequence[Hunk], before: Sequence[str], after: Sequence[str], context: int) -> Iterator[str]:
+def _format_hunks(group: Sequence[Hunk], before: Sequence[str], after: Sequence[str], context: int) -> Iterator[str]:
     first, last = group[0], group[-1]
     above, below = min(context, first.start), min(context, len(before) - last.end)
     old, new = _range(first.start - above, last.end + below), _range(first.from_ - above, last.to + below)

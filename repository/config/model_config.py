@@ -294,7 +294,9 @@ def _sentence(text: str) -> tuple[str, str]:
     """Return (sentence, field) for a message of protobuf's parser."""
     if found := _UNKNOWN_FIELD.search(text):
         known = _fields_of(found["message"])
-        return f"unknown field '{found['field']}' in {found['message']}{_meant(found['field'], known)}", found["field"]
+        return f"unknown field '{found['field']}' in {found['message']}{_suggest(found['field'], known)}", found[
+            "field"
+        ]
     if found := _UNKNOWN_VALUE.search(text):
         known = _values_of(found["enum"])
         return f"unknown value '{found['value']}'; expected one of {', '.join(known)}", ""
@@ -307,7 +309,7 @@ def _sentence(text: str) -> tuple[str, str]:
     return plain[:1].lower() + plain[1:], ""
 
 
-def _meant(name: str, known: list[str]) -> str:
+def _suggest(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean '{close[0]}'?" if close else f"; it knows {', '.join(known)}"
 

@@ -328,7 +328,7 @@ def _size(wanted: Element) -> float:
 
 
 def _difference(expected: Tensor, got: Tensor, worst: int, wrong: int, largest: float) -> str:
-    wanted, came = _shown(expected.elements[worst]), _shown(got.elements[worst])
+    wanted, came = _format_element(expected.elements[worst]), _format_element(got.elements[worst])
     where = f" at {_position(worst, expected.shape)}" if len(expected.elements) > 1 else ""
     first = f"output '{expected.name}' is {came}{where}, expected {wanted}"
     if expected.datatype not in ("BOOL", "BYTES") and math.isfinite(largest):
@@ -336,7 +336,7 @@ def _difference(expected: Tensor, got: Tensor, worst: int, wrong: int, largest: 
     return f"{first}; {wrong} of {len(expected.elements)} elements differ by more than is allowed" if where else first
 
 
-def _shown(element: Element) -> str:
+def _format_element(element: Element) -> str:
     if isinstance(element, bytes):
         text = repr(element.decode("utf-8", "replace"))
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

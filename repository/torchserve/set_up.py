@@ -98,7 +98,7 @@ def read(
         archives = {name: options.model_store / name for name in archives_in(options.model_store)}
     found: dict[tuple[str, str], SetUpVersion] = {}
     failures, defaults = [], dict[str, str]()
-    for wanted in _wanted(options, archives):
+    for wanted in _list_wanted(options, archives):
         try:
             version = _version(wanted, options, archives)
             if twin := found.get((version.model, version.version)):
@@ -191,7 +191,7 @@ def _node(
     return SetUpModel(name, [found], found if registered else None)
 
 
-def _wanted(options: TorchServeOptions, archives: Mapping[str, Path]) -> Iterator[_Wanted]:
+def _list_wanted(options: TorchServeOptions, archives: Mapping[str, Path]) -> Iterator[_Wanted]:
     """Yield the versions that are registered at the start, then the other archives."""
     seen = set()
     for wanted in _registered(options, archives):

@@ -106,7 +106,7 @@ class Batch:
         requests, responses = self.requests, self.responses
         if len(requests) == 1:
             request = requests[0]
-            wanted = _wanted(outputs, request.requested_outputs) if request.requested_outputs else outputs
+            wanted = _select_outputs(outputs, request.requested_outputs) if request.requested_outputs else outputs
             responses[0] = InferenceResponse(model_name, model_version, request.asked.id, wanted)
             return
         for name, output in outputs.items():
@@ -117,7 +117,7 @@ class Batch:
             stop = start + request.batch_size
             rows = {name: output[start:stop] for name, output in outputs.items()}
             if request.requested_outputs:
-                rows = _wanted(rows, request.requested_outputs)
+                rows = _select_outputs(rows, request.requested_outputs)
             responses[index] = InferenceResponse(model_name, model_version, request.asked.id, rows)
             start = stop
 
@@ -131,5 +131,5 @@ class Batch:
         return [name for name in all_outputs if name in wanted]
 
 
-def _wanted(outputs: dict[str, Tensor], requested: tuple[str, ...]) -> dict[str, Tensor]:
+def _select_outputs(outputs: dict[str, Tensor], requested: tuple[str, ...]) -> dict[str, Tensor]:
     return {name: output for name, output in outputs.items() if name in requested}

@@ -67,7 +67,7 @@ class RepositoryIndex:
 
     def _version_rows(self, lifecycle: ModelLifecycle) -> Iterator[IndexRow]:
         for number, version in sorted(lifecycle.versions.items()):
-            state, condition, unready = self._shown(lifecycle, version)
+            state, condition, unready = self._read_state(lifecycle, version)
             failed_reload = lifecycle.failed_reload(version)
             remarks = version.model.unready_reasons() + version.model.warnings if version.model else []
             reason = version.reason or unready or failed_reload or "; ".join(remarks)
@@ -75,7 +75,7 @@ class RepositoryIndex:
             release_facts = (version.release, lifecycle.aliases_of(number), lifecycle.loading(number))
             yield IndexRow(lifecycle.name, str(number), state.value, reason, condition, failed, *release_facts)
 
-    def _shown(self, lifecycle: ModelLifecycle, version: ModelVersion) -> tuple[State, Condition, str]:
+    def _read_state(self, lifecycle: ModelLifecycle, version: ModelVersion) -> tuple[State, Condition, str]:
         """Return the state and condition of a version, and why a step of it is not ready."""
         unready = ""
         if version.state is State.READY and version.model is not None:
@@ -146,7 +146,7 @@ class RepositoryIndex:
         return found
 
     def _status(self, lifecycle: ModelLifecycle, version: ModelVersion) -> VersionStatus:
-        state, condition, _ = self._shown(lifecycle, version)
+        state, condition, _ = self._read_state(lifecycle, version)
         pending = sum(model.pending for model in version.models)
         in_flight = sum(model.in_flight for model in version.models)
         number = version.statistics.model_version

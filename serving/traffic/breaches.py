@@ -121,13 +121,13 @@ def _read(path: Path) -> dict[str, Breach]:
         log.error("breaches of rollouts could not be read from %s (%s): none is known", path, type(error).__name__)
         return {}
     rows = content.items() if isinstance(content, dict) else [("", content)]
-    known = {model: Breach(**row) for model, row in rows if _whole(row)}
+    known = {model: Breach(**row) for model, row in rows if _is_breach(row)}
     if len(known) < len(rows):
         log.error("%s has entries that are not breaches of rollouts: they are ignored", path)
     return known
 
 
-def _whole(row: object) -> bool:
+def _is_breach(row: object) -> bool:
     if not isinstance(row, dict) or row.keys() != set(Breach._fields):
         return False
     rollout, guardrail, reason, at = (row[name] for name in Breach._fields)

@@ -421,16 +421,16 @@ def _stands_still(guardrail: Guardrail, sample: _Sample, found: _Finding) -> _Fi
     """
     least_s = UNANSWERED_S if guardrail.metric == "errors" else max(STILL_S, math.ceil((found.limit or 0.0) / 1000) + 1)
     stable, candidate, seconds = sample.stable, sample.candidate, sample.candidate.seconds
-    silent_s = next((place for place, one in enumerate(reversed(seconds)) if _ended(one)), len(seconds))
+    silent_s = next((place for place, one in enumerate(reversed(seconds)) if _count_ended(one)), len(seconds))
     still_s = sum(candidate.waiting(one) > 0 for one in range(1, min(silent_s, LONGEST_WAIT_S) + 1))
-    beside = [_ended(one) for one in islice(reversed(stable.seconds), still_s)]
+    beside = [_count_ended(one) for one in islice(reversed(stable.seconds), still_s)]
     # The number of seconds in which both arms were held up.
     held_up_s = beside.count(0) if still_s >= least_s and stable.waiting(least_s) else 0
     if still_s - held_up_s < least_s or stable.window.requests < sample.policy.min_samples:
         return found
     waiting = candidate.waiting(least_s)
     earlier = (one for arm in (seconds, stable.seconds) for one in islice(arm, max(0, len(arm) - still_s - 1)))
-    before = [_ended(one) for one in earlier if one.begun or _ended(one)]
+    before = [_count_ended(one) for one in earlier if one.begun or _count_ended(one)]
     rare = (1 + before.count(0)) / (1 + len(before))
     took = merge([lasted(stable.window), lasted(candidate.window)])
     long = (1 + _beyond(took, _bucket_beyond(least_s * 1000))) / (1 + sum(took.values()))
@@ -442,7 +442,7 @@ def _stands_still(guardrail: Guardrail, sample: _Sample, found: _Finding) -> _Fi
     return found._replace(detail=detail, p=p)
 
 
-def _ended(second: Window) -> int:
+def _count_ended(second: Window) -> int:
     return second.requests + second.refused + sum(second.given_up.values())
 
 

@@ -170,12 +170,14 @@ def _memory(row: dict[str, object]) -> Memory:
     return Memory(
         rollout=str(row["rollout"]),
         arms=(str(stable), str(candidate)),
-        stable=_known(row["stable"], _window),
-        mirrored=_known(row["mirrored"], lambda found: Compared(_count(found["compared"]), _count(found["disagreed"]))),
+        stable=_read_known(row["stable"], _window),
+        mirrored=_read_known(
+            row["mirrored"], lambda found: Compared(_count(found["compared"]), _count(found["disagreed"]))
+        ),
     )
 
 
-def _known(row: object, read: Callable[[dict[str, object]], Window | Compared]) -> Known | None:
+def _read_known(row: object, read: Callable[[dict[str, object]], Window | Compared]) -> Known | None:
     if row is None:
         return None
     found = cast(dict[str, object], row)

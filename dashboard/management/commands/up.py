@@ -113,7 +113,10 @@ class Command(BaseCommand):
             ("Inference, HTTP", f"http://{host}:{settings.SERVER_HTTP_PORT}"),
             ("Inference, gRPC", f"{host}:{settings.SERVER_GRPC_PORT}"),
             ("Metrics", f"http://{host}:{settings.SERVER_METRICS_PORT}/metrics"),
-            *((one.title, f"{one.scheme}://{_shown(one)}" if one.scheme else _shown(one)) for one in self._listeners),
+            *(
+                (one.title, f"{one.scheme}://{_format_listener(one)}" if one.scheme else _format_listener(one))
+                for one in self._listeners
+            ),
             ("Logs", str(settings.LOG_DIR)),
         )
         width = max(len(title) for title, _ in lines)
@@ -122,6 +125,6 @@ class Command(BaseCommand):
         self.stdout.flush()
 
 
-def _shown(listener: Listener) -> str:
+def _format_listener(listener: Listener) -> str:
     host = f"[{listener.host}]" if ":" in listener.host else listener.host
     return f"{host}:{listener.port}"

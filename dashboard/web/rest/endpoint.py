@@ -71,7 +71,7 @@ def data_of(
     """Return the validated body. Raises ValidationError (status 400) if the body has another shape, or an unknown field."""
     given = serializer(data=request.data)
     if not isinstance(request.data, Mapping):
-        raise ValidationError(f"Expected an object with {', '.join(_taken(given))}.")
+        raise ValidationError(f"Expected an object with {', '.join(_list_inputs(given))}.")
     given.is_valid(raise_exception=True)
     _refuse_unknown(request.data, given)
     return dict(given.validated_data)
@@ -101,12 +101,12 @@ def _refuse_unknown(data: object, serializer: Any) -> None:
         fields = serializer.fields
         for name in data:
             if name not in fields:
-                expected = ", ".join(_taken(serializer))
+                expected = ", ".join(_list_inputs(serializer))
                 raise ValidationError({str(name)[:80]: [f"There is no such field; expected {expected}."]})
         for name, field in fields.items():
             if data.get(name) is not None:
                 _refuse_unknown(data[name], field)
 
 
-def _taken(serializer: Any) -> list[str]:
+def _list_inputs(serializer: Any) -> list[str]:
     return [name for name, field in serializer.fields.items() if not field.read_only]

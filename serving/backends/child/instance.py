@@ -161,7 +161,7 @@ class ChildInstance(AsyncInstance):
             self._waiting.append((batch, done))
             return
         except ProtocolError as error:
-            self._loop.call_soon(self._broke, child, error)
+            self._loop.call_soon(self._replace_broken, child, error)
         except Exception:  # the message cannot be encoded as JSON, so the child got nothing
             child.calls.requests.failed(key)
             child.inputs.release(segment.id)
@@ -189,7 +189,7 @@ class ChildInstance(AsyncInstance):
             self._loop.call_later(_CLOSED_GRACE_S, child.give_up, "")
             return False
         except ProtocolError as error:
-            self._broke(child, error)
+            self._replace_broken(child, error)
             return False
         try:
             if not self._sent:
@@ -204,7 +204,7 @@ class ChildInstance(AsyncInstance):
             else:
                 executed = self._results.read(answer, memory, batch)
         except (ProtocolError, *MALFORMED) as error:
-            self._broke(child, error)
+            self._replace_broken(child, error)
             return False
         except Exception as error:
             batch.fail(unexpected(error, "reading the answer of a model's process"))
@@ -229,7 +229,7 @@ class ChildInstance(AsyncInstance):
             executed = await self._runtime.in_thread(self._results.read, answer, memory, batch)
         except (ProtocolError, *MALFORMED) as error:
             batch.fail(ProcessDied(self._loss(_broken(error))))
-            self._broke(child, error)
+            self._replace_broken(child, error)
         except Exception as error:
             batch.fail(unexpected(error, "reading the answer of a model's process"))
         self._done(child, sent, executed)
@@ -256,7 +256,7 @@ class ChildInstance(AsyncInstance):
             return
         self._child = child
         self._loop.add_reader(child.channel.fileno(), self._read_all, child)
-        self._loop.add_reader(child.pidfd, self._ended, child)
+        self._loop.add_reader(child.pidfd, self._replace_ended, child)
         waiting, self._waiting = self._waiting, deque()
         for batch, done in waiting:
             batch.started_ns = time.monotonic_ns()
@@ -272,14 +272,14 @@ class ChildInstance(AsyncInstance):
         batch.fail(error)
         done(batch)
 
-    def _ended(self, child: ModelChild) -> None:
+    def _replace_ended(self, child: ModelChild) -> None:
         """Take the last answers of a process that has ended, and start another one."""
         while self._child is child and self._read(child):
             pass
         if self._child is child:
             self._lose(child, child.wait_ended())
 
-    def _broke(self, child: ModelChild, error: Exception) -> None:
+    def _replace_broken(self, child: ModelChild, error: Exception) -> None:
         if self._child is child:
             child.kill()
             self._lose(child, _broken(error))

@@ -54,7 +54,7 @@ class Summaries:
             for labels, model, now in found:
                 recent = subtract(now.counts, base.get((family, model), {}))
                 lines += [
-                    f'{family}{{{labels},quantile="{quantile:g}"}} {_shown(recent, quantile)}'
+                    f'{family}{{{labels},quantile="{quantile:g}"}} {_format_quantile(recent, quantile)}'
                     for quantile in self._quantiles
                 ]
                 lines += [f"{family}_sum{{{labels}}} {now.sum_ns // 1000}", f"{family}_count{{{labels}}} {now.total}"]
@@ -78,7 +78,7 @@ class Summaries:
         return base
 
 
-def _shown(counts: Counts, quantile: float) -> str:
+def _format_quantile(counts: Counts, quantile: float) -> str:
     """Return a quantile in microseconds; NaN if there was no request, as in Prometheus' client libraries."""
     (bound,) = quantile_bounds_us(counts, [quantile])
     return "NaN" if bound is None else str(bound)

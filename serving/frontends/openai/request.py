@@ -56,7 +56,7 @@ def read_completion(body: JsonObject, declared: TextGeneration) -> CompletionReq
         raise WrongField("prompt", "expected 'prompt' to be a text or a list of texts, none of them empty")
     if body.get("best_of") not in (None, body.get("n") or 1):
         raise WrongField("best_of", "'best_of' must be the same as 'n': every answer is returned")
-    return _asked(body, declared.prompt_input, prompts, _flag(body, "echo"))
+    return _read_completion(body, declared.prompt_input, prompts, _flag(body, "echo"))
 
 
 def read_chat(body: JsonObject, declared: TextGeneration) -> CompletionRequest:
@@ -68,11 +68,11 @@ def read_chat(body: JsonObject, declared: TextGeneration) -> CompletionRequest:
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise WrongField("messages", "expected each message to have a 'role' and a 'content'")
     if declared.messages_input:
-        return _asked(body, declared.messages_input, (_as_json(messages),))
+        return _read_completion(body, declared.messages_input, (_as_json(messages),))
     prompt = "".join(
         (declared.begin, *(_message(one["role"], one.get("content"), declared) for one in messages), declared.reply)
     )
-    return _asked(body, declared.prompt_input, (prompt,))
+    return _read_completion(body, declared.prompt_input, (prompt,))
 
 
 def _as_json(messages: list[object]) -> str:
@@ -97,7 +97,9 @@ def _message(role: str, content: object, declared: TextGeneration) -> str:
     return before + content + after
 
 
-def _asked(body: JsonObject, input_name: str, prompts: tuple[str, ...], echo: bool = False) -> CompletionRequest:
+def _read_completion(
+    body: JsonObject, input_name: str, prompts: tuple[str, ...], echo: bool = False
+) -> CompletionRequest:
     _refuse_unsupported(body)
     n = 1 if body.get("n") is None else body["n"]
     if type(n) is not int or not 1 <= n * len(prompts) <= MAX_CHOICES:

@@ -18,10 +18,10 @@ def read_checks(text: str, model: str) -> list[GoldenCheck]:
         golden = read_golden(text)
     except InvalidExample as error:
         raise invalid(f"load parameter '{PARAMETER}': {error.message}") from None
-    return [GoldenCheck(one, _asked(one, model)) for one in golden]
+    return [GoldenCheck(one, _make_request(one, model)) for one in golden]
 
 
-def _asked(golden: GoldenRequest, model: str) -> InferenceRequest:
+def _make_request(golden: GoldenRequest, model: str) -> InferenceRequest:
     request = golden.request
     try:
         header, _ = check_header({"inputs": [], "outputs": request.outputs, "parameters": request.parameters})

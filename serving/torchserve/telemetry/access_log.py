@@ -104,7 +104,7 @@ def _line(one: _Answered) -> str:
     asked = f"{method} {_quoted(path)}{'?' + query if query else ''} {protocol}"
     second = int(at_s)
     at = f"{_second(second)},{int((at_s - second) * 1000):03d}"
-    return f'{at} - {_shown(peer)} "{asked}" {status} {took_ns // 1_000_000}\n'
+    return f'{at} - {_format_peer(peer)} "{asked}" {status} {took_ns // 1_000_000}\n'
 
 
 @lru_cache(maxsize=4)
@@ -119,7 +119,7 @@ def _quoted(path: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _shown(peer: Any) -> str:
+def _format_peer(peer: Any) -> str:
     """Return a client's address in Java's form; "/unix" for a Unix socket."""
     if not isinstance(peer, tuple):
         return "/unix"
