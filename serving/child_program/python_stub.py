@@ -89,7 +89,7 @@ class PythonStub(Stub):
         if message["op"] == "is_ready":
             self._readiness.ask(message["id"])
         elif (window := self._windows.get(message["key"])) is not None:
-            window.taken(message["size"])
+            window.note_taken(message["size"])
 
 
 class _Executor(ABC):

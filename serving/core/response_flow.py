@@ -17,7 +17,7 @@ class Pace(Protocol):
     """A sender that waits in a separate process. These methods are called to report how much of its responses the client has
     taken."""
 
-    def taken(self, size: int) -> None:
+    def note_taken(self, size: int) -> None:
         """The client has taken `size` bytes of its responses."""
 
     def released(self) -> None:
@@ -63,7 +63,7 @@ class ResponseFlow:
         with self._changed:
             self._count(pace, size)
 
-    def taken(self, size: int) -> None:
+    def note_taken(self, size: int) -> None:
         """Note that the client has taken `size` bytes: wake the waiting threads, and notify the senders of these responses."""
         taken = []
         with self._changed:
@@ -78,7 +78,7 @@ class ResponseFlow:
                     taken.append((pace, part))
             self._changed.notify_all()
         for pace, part in taken:
-            pace.taken(part)
+            pace.note_taken(part)
 
     def close(self) -> None:
         """Note that the client takes no more responses, and release all senders."""

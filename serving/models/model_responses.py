@@ -123,7 +123,7 @@ class ModelResponses:
         flow, stream = request.responder.flow, request.stream
         if request.finished:
             if isinstance(response, InferenceResponse) and flow is not None:
-                flow.taken(response.size)
+                flow.note_taken(response.size)
             return
         computed_ns = time.monotonic_ns()
         counted = self._statistics.responses_of(request)
@@ -137,7 +137,7 @@ class ModelResponses:
         elif final:
             self._statistics.count_success(request, computed_ns)
         if answer is not response and isinstance(response, InferenceResponse) and flow is not None:
-            flow.taken(response.size)  # the response was replaced by an error
+            flow.note_taken(response.size)  # the response was replaced by an error
         request.respond(answer, final)
         now = time.monotonic_ns()
         began_ns = (stream.from_ns if stream is not None else 0) or request.queued_ns

@@ -114,7 +114,7 @@ class EnsembleRequest(QuietObserver):
         self._owed -= size
         flow = self.request.responder.flow
         if flow is not None:
-            flow.taken(size)
+            flow.note_taken(size)
 
     def fail(self, error: ServingError) -> None:
         safely("cancelling the steps of an ensemble", self.abandon)

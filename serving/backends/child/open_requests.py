@@ -60,7 +60,7 @@ class ResponsePace:
         with self._lock:
             self._ahead += size
 
-    def taken(self, size: int) -> None:
+    def note_taken(self, size: int) -> None:
         with self._lock:
             self._ahead -= size
             self._unreported += size

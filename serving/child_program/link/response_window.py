@@ -27,7 +27,7 @@ class ResponseWindow:
                 self._ahead += size + self._overhead
             return free
 
-    def taken(self, size: int) -> None:
+    def note_taken(self, size: int) -> None:
         """Note that the client has taken `size` bytes. A size of 0 means that the sender need not wait any more."""
         with self._changed:
             self._ahead -= size

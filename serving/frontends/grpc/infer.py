@@ -136,7 +136,7 @@ class StreamInferCall(Call):
     def drained(self) -> None:
         if self.compressing:  # the queue calls this method again when it is empty
             return
-        self.flow.taken(self.queued_bytes)
+        self.flow.note_taken(self.queued_bytes)
         self.queued_bytes = 0
         self.resume()
 
@@ -152,7 +152,7 @@ class StreamInferCall(Call):
             if self.outgoing or self.compressing:
                 self.queued_bytes += counted
             elif counted:
-                self.flow.taken(counted)
+                self.flow.note_taken(counted)
         if pending.done and pending in self.pending:
             del self.pending[pending]
             self.connection.limit.requests_ended()

@@ -50,4 +50,4 @@ class EventStream:
     def _drained(self) -> None:
         if self._sent:
             taken, self._sent = self._sent, 0
-            self.flow.taken(taken)
+            self.flow.note_taken(taken)

@@ -221,7 +221,7 @@ class PredictionCall(Call):
             if final:
                 self._respond_once()
         if self.stream_flow is not None and response.size:
-            self.stream_flow.taken(response.size)
+            self.stream_flow.note_taken(response.size)
 
     def _respond_once(self) -> None:
         self.respond_with(PredictionResponse(prediction=b"".join(self.pieces)), True)
@@ -232,7 +232,7 @@ class PredictionCall(Call):
 
     def drained(self) -> None:
         if self.stream_flow is not None:
-            self.stream_flow.taken(self.queued_bytes)
+            self.stream_flow.note_taken(self.queued_bytes)
         self.queued_bytes = 0
 
     def fail_because(self, error: Exception) -> None:
@@ -327,7 +327,7 @@ class SequenceCall(Call):
             self.succeed()
 
     def drained(self) -> None:
-        self.flow.taken(self.queued_bytes)
+        self.flow.note_taken(self.queued_bytes)
         self.queued_bytes = 0
         self.resume()
 
@@ -355,7 +355,7 @@ class SequenceCall(Call):
             if self.outgoing:
                 self.queued_bytes += counted
             elif counted:
-                self.flow.taken(counted)
+                self.flow.note_taken(counted)
 
     def fail_because(self, error: Exception) -> None:
         ended = call_error(error)

@@ -159,4 +159,4 @@ class StreamedPrediction(Prediction):
     def _drained(self) -> None:
         if self._sent:
             taken, self._sent = self._sent, 0
-            self._flow.taken(taken)
+            self._flow.note_taken(taken)

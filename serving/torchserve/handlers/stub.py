@@ -174,7 +174,7 @@ class TorchserveStub(Stub):
     def _on_message(self, message: IsReady | Taken) -> None:
         """Take a message from the server that is no answer. Runs on the link's thread."""
         if message["op"] == "taken" and (window := self._windows.get(message["key"])) is not None:
-            window.taken(message["size"])
+            window.note_taken(message["size"])
 
 
 def _requests_of(ids: Mapping[int, str], everyone: Mapping[int, str], spans: Sequence[slice]) -> list[int]:

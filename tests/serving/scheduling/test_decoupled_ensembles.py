@@ -139,7 +139,7 @@ async def test_the_bytes_that_a_client_takes_count_for_the_decoupled_step_that_s
         for value in expected:
             answer, final = await asyncio.wait_for(answers.get(), PATIENCE_S)
             assert answer.outputs["Y"].item() == value
-            flow.taken(answer.size)
+            flow.note_taken(answer.size)
         if not final:  # the first step told the end after everything behind it was done
             assert await asyncio.wait_for(answers.get(), PATIENCE_S) == (None, True)
         assert flow._ahead == 0, "every response of a step was counted, and let go once"

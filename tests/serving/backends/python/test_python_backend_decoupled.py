@@ -302,7 +302,7 @@ async def test_a_client_that_does_not_read_holds_up_no_other_client(tmp_path):
         for number in range(2000):
             answer, final = await asyncio.wait_for(slow.answers.get(), PATIENCE_S)
             assert (float(answer.outputs["OUTPUT0"][0, 0]), final) == (float(number), False)
-            flow.taken(answer.size)
+            flow.note_taken(answer.size)
         assert await slow.next() == (None, True)
 
 
