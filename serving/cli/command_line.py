@@ -37,7 +37,7 @@ from serving.cli.option_values import (
     restriction,
     seconds,
     verbosity,
-    whole,
+    whole_number,
     workers,
 )
 from serving.cli.options import Options, SourceOptions
@@ -315,7 +315,7 @@ def _repository_flags(add: Add) -> None:
         "replace a model's process that has sent no heartbeat for this time",
     )
     add("--model-load-thread-count", at_least_one, "how many models load at the same time")
-    add("--model-load-retry-count", whole, "how often a failed load is retried")
+    add("--model-load-retry-count", whole_number, "how often a failed load is retried")
     add(
         "--model-load-gpu-limit",
         gpu_limit,
@@ -354,7 +354,7 @@ def _residency_flags(add: Add) -> None:
         seconds,
         "how long a request may arrive more slowly than --request-min-rate; 0 for no limit",
     )
-    add("--request-min-rate", whole, "bytes a second that a client must send while its request is incomplete")
+    add("--request-min-rate", whole_number, "bytes a second that a client must send while its request is incomplete")
     add("--grpc-stream-idle-secs", seconds, "how long a stream without requests stays open; 0 for no limit")
 
 
@@ -441,19 +441,19 @@ def _keepalive_flags(add: Add) -> None:
     add("--grpc-keepalive-permit-without-calls", boolean, "send and accept pings even if no call is under way")
     add(
         "--grpc-http2-max-pings-without-data",
-        whole,
+        whole_number,
         "most pings of the server without data between them; 0 for no limit",
     )
     add(
         "--grpc-http2-min-recv-ping-interval-without-data",
-        whole,
+        whole_number,
         "shortest time in milliseconds between two pings of a client",
     )
-    add("--grpc-http2-max-ping-strikes", whole, "how many early pings a client may send; 0 for no limit")
-    add("--grpc-max-connection-age", whole, "milliseconds after which a connection is closed; 0 for never")
+    add("--grpc-http2-max-ping-strikes", whole_number, "how many early pings a client may send; 0 for no limit")
+    add("--grpc-max-connection-age", whole_number, "milliseconds after which a connection is closed; 0 for never")
     add(
         "--grpc-max-connection-age-grace",
-        whole,
+        whole_number,
         "milliseconds after which the remaining calls of that connection are cancelled; 0 for never",
     )
 
@@ -501,7 +501,11 @@ def _other_flags(add: Add) -> None:
     add("--log-error", boolean, "log errors")
     add("--log-file", Path, "write the log to this file; it may be moved away while the server runs")
     add("--log-console", boolean, "write the log to standard error, too")
-    add("--log-file-max-bytes", whole, "size at which a new file begins, with five older files kept; 0 for one file")
+    add(
+        "--log-file-max-bytes",
+        whole_number,
+        "size at which a new file begins, with five older files kept; 0 for one file",
+    )
     formats = [name for plugin in PLUGINS for name in plugin.log_formats]
     add("--log-format", str, "how lines begin", choices=("default", "ISO8601", *formats))
 

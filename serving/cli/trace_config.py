@@ -91,7 +91,7 @@ def levels(settings: Iterable[TraceSetting]) -> tuple[str, ...]:
     return () if "OFF" in given else tuple(level for level in LEVELS if level in given)
 
 
-def shown(settings: Iterable[TraceSetting]) -> dict[str, str]:
+def describe(settings: Iterable[TraceSetting]) -> dict[str, str]:
     """Return the settings of mode=opentelemetry as the trace extension shows them."""
     config = read(settings)
     if config is None:

@@ -147,7 +147,7 @@ class LoadProgress:
         self.end()
         self._left = left
 
-    def shown(self) -> Loading | None:
+    def report_loading(self) -> Loading | None:
         """Return the progress of the load, or None before its first step."""
         if not self.report.steps:
             return None

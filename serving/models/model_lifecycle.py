@@ -400,7 +400,7 @@ class ModelLifecycle:
     def loading(self, number: int) -> Loading | None:
         """Return the progress of a version's load, or None if it is not being loaded."""
         progress = self._progress
-        return progress.shown() if progress is not None and number in progress.versions else None
+        return progress.report_loading() if progress is not None and number in progress.versions else None
 
     def _commit(self, change: Change, passed: frozenset[str]) -> None:
         version = change.version

@@ -77,9 +77,9 @@ class EnsembleRequest(QuietObserver):
         try:
             self._root.advance()
         except Exception as error:
-            self.broke(error)
+            self.fail_unexpectedly(error)
 
-    def broke(self, error: Exception) -> None:
+    def fail_unexpectedly(self, error: Exception) -> None:
         """Answer with an error after an exception between two steps, and run no further step."""
         self.fail(unexpected(error, f"running the steps of '{self.graph.name}'"))
 
@@ -248,7 +248,7 @@ class Run:
         try:
             self._enter(index)
         except Exception as error:
-            self._owner.broke(error)
+            self._owner.fail_unexpectedly(error)
 
     # -- steps -----------------------------------------------------------------------------------------------------
     def _start(self, index: int, step: EnsembleStep) -> None:
@@ -318,7 +318,7 @@ class Run:
             child.cancel()  # this run drops the answer
             self._take_answer(index, child, late, True)
         except Exception as error:
-            self._owner.broke(error)
+            self._owner.fail_unexpectedly(error)
 
     def _try_again(self, index: int, step: EnsembleStep, child: InFlightRequest) -> bool:
         """Retry a failed step. Return False if no try is left."""
@@ -333,7 +333,7 @@ class Run:
         try:
             self._go_on(index, answer, final)
         except Exception as error:
-            self._owner.broke(error)
+            self._owner.fail_unexpectedly(error)
 
     def _go_on(self, index: int, answer: Answer, final: bool) -> None:
         child = self._running.pop(index, None) if final else self._running.get(index)

@@ -186,7 +186,7 @@ class Guardrails:
         """Replace the policy, and keep the figures."""
         self.policy, self._values = policy, values
 
-    def known(self) -> tuple[Known | None, Known | None]:
+    def last_windows(self) -> tuple[Known | None, Known | None]:
         """Return the last windows of stable and of the shadow that had enough requests, to keep across a restart."""
         stable, mirrored = self._last, self._last_mirrored
         return (

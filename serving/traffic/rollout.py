@@ -141,7 +141,7 @@ class Rollout:
 
     def _note_stable(self, *, at_once: bool = False) -> None:
         """Keep the figures of the stable arm for the next process of this server."""
-        stable, mirrored = self._guardrails.known()
+        stable, mirrored = self._guardrails.last_windows()
         if stable is not None or mirrored is not None:
             memory = Memory(self.policy.rollout, self._words(), stable, mirrored)
             self._services.stable.note(str(self.identifier), memory, at_once=at_once)

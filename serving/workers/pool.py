@@ -137,7 +137,7 @@ class FrontendWorkers:
         self._processes[index] = process
         process.ready.add_done_callback(lambda _: None if ready.done() else ready.set_result(None))
         try:
-            return await process.ended()
+            return await process.wait_until_ended()
         finally:
             self._processes[index] = None
 

@@ -90,7 +90,7 @@ class WorkerProcess:
         await self._loop.create_unix_connection(lambda: link, sock=mine)
         self.tell_headers()
 
-    async def ended(self) -> str:
+    async def wait_until_ended(self) -> str:
         """Wait until the process has ended and its resources are freed. Return how it ended."""
         await self._over
         assert self._process is not None

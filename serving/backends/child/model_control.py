@@ -52,11 +52,11 @@ class ChildModelControl:
         if not isinstance(identifier, int):
             raise ProtocolError("a question has no id")
 
-        async def act() -> None:
+        async def run_action() -> None:
             try:
                 answer: Answer = {"value": await action(control)}
             except Exception as error:
                 answer = unexpected(error, "serving the call of a model")
             self._answer(identifier, answer, True)
 
-        asyncio.run_coroutine_threadsafe(act(), runtime.loop)
+        asyncio.run_coroutine_threadsafe(run_action(), runtime.loop)

@@ -99,7 +99,7 @@ class ChildProcess:
             self.channel.send(message)
             return self._receive(timeout_s)
         except ProtocolError as error:
-            raise self.broke(error) from None
+            raise self.kill_broken(error) from None
         except ChannelError:
             raise ChildDied(self.end()) from None
 
@@ -125,7 +125,7 @@ class ChildProcess:
         self.freed.extend(freed)
         self.inputs.keep_dropped(dropped)
 
-    def broke(self, error: ProtocolError) -> ChildDied:
+    def kill_broken(self, error: ProtocolError) -> ChildDied:
         """Kill a child that broke the protocol, and return the exception to raise."""
         self.end(grace_s=0)
         return ChildDied(f"the model's process was ended because it broke the protocol: {error}")

@@ -99,7 +99,7 @@ class RequestExecutor:
         if final:
             inference = self._asked.pop(identifier, None)
             if inference is not None:
-                inference.ended()
+                inference.forget_requests()
         self._answer(identifier, answer, final)
 
 
@@ -122,7 +122,7 @@ class _Inference:
         if not self.waits_for:
             self.request.cancel()
 
-    def ended(self) -> None:
+    def forget_requests(self) -> None:
         """Forget the requests, because the inference has its last answer."""
         waits_for, self.waits_for = self.waits_for, {}
         for one, listener in waits_for.items():

@@ -62,7 +62,7 @@ class TraceSettings:
         given = {setting: value for _, setting, value in config}
         self.mode = given.get("mode", "triton")
         self.file = given.get("file", "")
-        self._exporter = trace_config.shown(config)
+        self._exporter = trace_config.describe(config)
         levels = trace_config.levels(config)
         self._start: Values = {
             "trace_level": levels,

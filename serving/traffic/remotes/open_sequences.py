@@ -33,7 +33,7 @@ class OpenSequences:
         self._known: dict[Identifier, _Sequence] = {}
         self._all_ended: asyncio.Future[None] | None = None
 
-    def begun(self, identifier: Identifier) -> int:
+    def start_ns(self, identifier: Identifier) -> int:
         """Return when an open sequence began, in monotonic ns; 0 if no such sequence is open."""
         sequence = self._known.get(identifier)
         return sequence.begun_ns if sequence is not None else 0
@@ -73,7 +73,7 @@ class OpenSequences:
             self._all_ended.set_result(None)
 
     # -- at the end ------------------------------------------------------------------------------------------------
-    async def ended(self) -> None:
+    async def wait_until_ended(self) -> None:
         """Wait until no sequence is open. Sequences that are abandoned are not open."""
         if self._known:
             self._all_ended = asyncio.get_running_loop().create_future()

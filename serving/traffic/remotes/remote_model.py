@@ -117,7 +117,7 @@ class RemoteModel:
 
     def sequence_start_ns(self, identifier: int | str) -> int:
         """Return when an open sequence began, in monotonic ns; 0 if no such sequence is open."""
-        return self._sequences.begun(identifier)
+        return self._sequences.start_ns(identifier)
 
     def take_back(self, wanted: Callable[[InFlightRequest], bool]) -> list[InFlightRequest]:
         """Remove and return the unsent requests for which `wanted` is true; requests of sequences stay."""
@@ -141,7 +141,7 @@ class RemoteModel:
     async def drain(self) -> None:
         """Accept only requests of open sequences. Disconnect when these have ended and all requests are answered."""
         self._closed = True
-        await self._sequences.ended()
+        await self._sequences.wait_until_ended()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self._protocol.close()
 

@@ -226,8 +226,8 @@ async def test_a_sequence_on_another_server_is_forgotten_with_its_end_or_when_it
         sequences = OpenSequences(idle_s)
         task = asyncio.create_task(asyncio.sleep(0))
         sequences.follow(position, task)
-        assert sequences.begun(1) > 0
+        assert sequences.start_ns(1) > 0
         assert sequences.before(1) is task
         async with asyncio.timeout(PATIENCE_S):
-            await sequences.ended()
-        assert sequences.begun(1) == 0
+            await sequences.wait_until_ended()
+        assert sequences.start_ns(1) == 0
