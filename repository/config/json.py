@@ -35,7 +35,7 @@ class BadJson(ValueError):
 
 def parse_into(message: Message, text: str) -> None:
     """Fill a message from a text. Raises BadJson if the text does not fit the message."""
-    value = _for_message(cast(Descriptor, message.DESCRIPTOR), _Reader(text).whole())
+    value = _for_message(cast(Descriptor, message.DESCRIPTOR), _Reader(text).read())
     try:
         json_format.ParseDict(value, message, max_recursion_depth=MAX_DEPTH + 1)
     except json_format.ParseError as error:
@@ -49,7 +49,7 @@ class _Reader:
         self._text = text
         self._at = 0
 
-    def whole(self) -> Json:
+    def read(self) -> Json:
         value = self._value(0)
         if self._next():
             raise self._unexpected("the end")

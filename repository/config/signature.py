@@ -153,7 +153,7 @@ def _tensor_of(stored: TensorObject) -> TensorSignature:
 def complete(config: ModelConfig, signature: Signature) -> list[Problem]:
     """Fill in the missing fields of `config` itself. Return its contradictions to the file, in the order of its fields."""
     problems: list[Problem] = []
-    if variable_batch.asked(config):
+    if variable_batch.is_requested(config):
         signature = signature.with_variable_batch()
     if signature.ordered:
         signature, problems = renamed(signature, config)

@@ -14,7 +14,7 @@ PARAMETER = "variable_batch"
 KEY = SLIPWAY_PREFIX + PARAMETER
 
 
-def asked(config: ModelConfig) -> bool:
+def is_requested(config: ModelConfig) -> bool:
     """Return whether the parameter is true. A value that is no JSON counts as false, because validation reports it."""
     try:
         return get_parameter(config, PARAMETER, False) is True

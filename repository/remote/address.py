@@ -33,7 +33,7 @@ class RemoteAddress:
     account: str = ""
 
     @property
-    def shown(self) -> str:
+    def without_secrets(self) -> str:
         """Return the address for logs, without a user's name or password."""
         return _USER.sub("//", self.text)
 

@@ -28,7 +28,7 @@ def file_name(url: str) -> str:
     return path.replace("\\", "/").rpartition("/")[2]
 
 
-def shown(url: str) -> str:
+def hide_secrets(url: str) -> str:
     """Return the part of a url that a log may show: an address may carry a password, or a signature in its query."""
     return _USER.sub("//", url.partition("?")[0]) if is_address(url) else url
 

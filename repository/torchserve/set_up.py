@@ -19,7 +19,7 @@ from repository.torchserve import model_archive, workflow_models
 from repository.torchserve.archive_names import archives_in, default_name, file_name, named
 from repository.torchserve.model_archive import Manifest, ModelSettings
 from repository.torchserve.options import TorchServeOptions
-from repository.torchserve.version_settings import Registering, Settings, workers_in_archive, workers_said
+from repository.torchserve.version_settings import Registering, Settings, read_workers, workers_in_archive
 from repository.torchserve.workflow_spec import InvalidWorkflow, Node, WorkflowSpec, check_archive, read_spec, unpack
 
 UNNAMED_VERSION = "1.0"  # the version of an archive whose manifest gives no version
@@ -208,7 +208,7 @@ def _registered(options: TorchServeOptions, archives: Mapping[str, Path]) -> Ite
         for name, versions in options.model_snapshot.items():
             for said in versions.values():
                 yield _Wanted(
-                    name, str(said.get("marName") or ""), said, workers_said(said.get("minWorkers"), 1, 0) > 0
+                    name, str(said.get("marName") or ""), said, read_workers(said.get("minWorkers"), 1, 0) > 0
                 )
         return
     names = {str(said.get("marName")): name for name, said in _settings(options)}
@@ -261,13 +261,13 @@ def _workers(
 ) -> tuple[int | None, int | None]:
     """Return the least and the most workers, from the snapshot, or else the archive, or else config.properties."""
     if wanted.said is not None:
-        least = workers_said(wanted.said.get("minWorkers"), 1, 0)
-        return max(least, 1), max(workers_said(wanted.said.get("maxWorkers"), 1, 0), least, 1)
+        least = read_workers(wanted.said.get("minWorkers"), 1, 0)
+        return max(least, 1), max(read_workers(wanted.said.get("maxWorkers"), 1, 0), least, 1)
     if (both := workers_in_archive(in_archive)) is not None:
         return both
     said = options.models.get(name, {}).get(version, {})
     default = options.default_workers_per_model
-    least, most = workers_said(said.get("minWorkers"), default), workers_said(said.get("maxWorkers"), default)
+    least, most = read_workers(said.get("minWorkers"), default), read_workers(said.get("maxWorkers"), default)
     return (least, max(least, most)) if least else (None, most or None)
 
 

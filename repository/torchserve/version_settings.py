@@ -134,7 +134,7 @@ def workers_in_archive(said: ModelSettings) -> tuple[int, int] | None:
     return (least, most) if 0 < least <= most else None
 
 
-def workers_said(value: object, default: int, least: int = 1) -> int:
+def read_workers(value: object, default: int, least: int = 1) -> int:
     """Return `value` if it is a number of workers, and otherwise the default, as TorchServe does."""
     return value if _is_number(value) and least <= value <= MAX_WORKERS else default
 

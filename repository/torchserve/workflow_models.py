@@ -62,7 +62,7 @@ def ensemble(spec: WorkflowSpec, url: str = "", digest: str = "") -> ModelConfig
         step.output_map[INPUT] = node.name
         retries[step.model_name] = {"retries": node.settings.retry_attempts, "timeout_ms": node.settings.timeout_ms}
     config.parameters[model_config.SLIPWAY_PREFIX + step_retries.PARAMETER].string_value = json.dumps(retries)
-    said = {"url": url, "sha256": digest, **spec.said}
+    said = {"url": url, "sha256": digest, **spec.as_json}
     config.parameters[WORKFLOW].string_value = json.dumps({key: value for key, value in said.items() if value})
     return config
 

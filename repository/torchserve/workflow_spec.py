@@ -72,7 +72,7 @@ class WorkflowSpec:
     dag: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
-    def said(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return the mappings of the specification, with every setting. `spec_of` makes an equal workflow from them."""
         models = {node.name: {"url": node.url, **_written(node.settings)} for node in self.nodes if node.url}
         return {"models": {**_written(self.settings), **models}, "dag": self.dag}

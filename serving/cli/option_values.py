@@ -194,7 +194,7 @@ def backend_setting(text: str) -> tuple[str, str, str]:
     if not (setting and value) or (comma and not backend):
         raise argparse.ArgumentTypeError(f"expected <backend>,<setting>=<value>, got '{text}'")
     if setting == "default-max-batch-size":
-        whole(value)
+        whole_number(value)
     elif not backend:
         raise argparse.ArgumentTypeError(
             f"expected <backend>,<setting>=<value> or default-max-batch-size=<n>, got '{text}'"

@@ -151,7 +151,7 @@ def inspect(path: Path, name: str = "", config_file: Path | None = None) -> Repo
     model = find_model(folder) if path.is_dir() else path
     report.format, problem = detect(model)
     config = ModelConfig(name=name or (given.name if given else "") or _name_from(path))
-    if given is not None and variable_batch.asked(given):
+    if given is not None and variable_batch.is_requested(given):
         config.parameters[variable_batch.KEY].string_value = "true"
     if problem:
         report.error(problem)

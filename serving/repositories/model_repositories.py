@@ -39,10 +39,12 @@ class ModelRepositories:
         self._namespaces: defaultdict[str, list[Repository]] = defaultdict(list)
         self.remote: list[RemoteRepository] = []
         for place in options.model_repository:
-            namespace = place.shown if isinstance(place, RemoteAddress) else str(place)
+            namespace = place.without_secrets if isinstance(place, RemoteAddress) else str(place)
             self._namespaces[namespace if options.model_namespacing else ""].append(self._open(place, options))
         self._errors: dict[str, str] = {}  # address -> why its last listing failed
-        self._unlisted = {repository.address.shown for repository in self.remote}  # addresses that have never answered
+        self._unlisted = {
+            repository.address.without_secrets for repository in self.remote
+        }  # addresses that have never answered
         self._missing = [place for place in options.model_repository if isinstance(place, Path) and not place.is_dir()]
 
     def _open(self, place: Path | RemoteAddress, options: Options) -> Repository:
@@ -120,7 +122,7 @@ class ModelRepositories:
         """List the models in the cloud. Return the addresses that did not answer, whose last list stays in use."""
         failures = []
         for repository in self.remote:
-            shown = repository.address.shown
+            shown = repository.address.without_secrets
             unreachable = ""
             try:
                 repository.list_models(until_stable=until_stable)

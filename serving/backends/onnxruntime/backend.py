@@ -420,6 +420,6 @@ def _read(model_file: Path, config: ModelConfig | None = None) -> tuple[OnnxMode
     if not path.is_file():
         raise not_found(f"the version folder has no '{model_file.name}'")
     model = read_onnx(path)
-    if config is not None and variable_batch.asked(config):
+    if config is not None and variable_batch.is_requested(config):
         model.adapt_batch()
     return model, path.parent

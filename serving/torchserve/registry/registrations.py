@@ -23,7 +23,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from repository.core.errors import RepositoryError
 from repository.core.layout import check_name
 from repository.torchserve import model_archive
-from repository.torchserve.archive_names import default_name, is_address, named, shown
+from repository.torchserve.archive_names import default_name, hide_secrets, is_address, named
 from repository.torchserve.model_archive import Manifest, ModelSettings
 from repository.torchserve.options import TorchServeOptions
 from repository.torchserve.version_settings import (
@@ -31,8 +31,8 @@ from repository.torchserve.version_settings import (
     Registering,
     Settings,
     overlay,
+    read_workers,
     workers_in_archive,
-    workers_said,
 )
 from serving.core.devices import gpu_count
 from serving.core.errors import ServingError, unavailable
@@ -192,11 +192,11 @@ class Registrations:
             )
             wanted = [(name, url, None) for name, url in map(named, texts) if url]
         for name, url, snapshot in wanted:
-            log.info("registering '%s'", shown(url))
+            log.info("registering '%s'", hide_secrets(url))
             try:
                 self._without_workers.append(await self._register_at_start(name, url, snapshot))
             except (ServingError, RepositoryError) as error:
-                log.warning("'%s' is passed over: %s", shown(url), error.message.replace(url, shown(url)))
+                log.warning("'%s' is passed over: %s", hide_secrets(url), error.message.replace(url, hide_secrets(url)))
 
     async def start_workers(self) -> None:
         """Start the workers of the models that were registered at start."""
@@ -210,7 +210,7 @@ class Registrations:
         found = await self._register(asked, fallback_name=default_name(url), snapshot=snapshot)
         self.models[found.name].at_startup = snapshot is None
         if snapshot is not None:
-            wanted = workers_said(snapshot.get("minWorkers"), 1, 0), workers_said(snapshot.get("maxWorkers"), 1, 0)
+            wanted = read_workers(snapshot.get("minWorkers"), 1, 0), read_workers(snapshot.get("maxWorkers"), 1, 0)
             if snapshot.get("defaultVersion") is True:
                 self.models[found.name].default = found.version
         else:
@@ -227,7 +227,7 @@ class Registrations:
             return in_archive
         configured = self._options.models.get(found.name, {}).get(found.version, {})
         workers = self._options.default_workers_per_model or self._gpus() or _cores()
-        return workers_said(configured.get("minWorkers"), workers), workers_said(configured.get("maxWorkers"), workers)
+        return read_workers(configured.get("minWorkers"), workers), read_workers(configured.get("maxWorkers"), workers)
 
     async def _start_workers(self, found: Registration) -> None:
         """Start the first workers of a version. If the workers fail, retry until they run or the version changes."""
@@ -339,7 +339,7 @@ class Registrations:
             name = asked.model_name or manifest.name or fallback_name
             if in_archive.unusable:
                 message = "; ".join(in_archive.unusable.values())
-                log.warning("model-config.yaml of '%s': %s; it counts as absent", shown(url), message)
+                log.warning("model-config.yaml of '%s': %s; it counts as absent", hide_secrets(url), message)
             if not name:
                 raise TorchServeError(400, "InvalidModelException", "Model name is not defined.")
             try:

@@ -43,7 +43,7 @@ def test_a_folder_is_no_address() -> None:
 
 def test_a_password_in_an_address_is_not_shown() -> None:
     address = parse("ftp://user:password@host/models")
-    assert address.shown == "ftp://host/models"
+    assert address.without_secrets == "ftp://host/models"
     assert "password" not in repr(address)
 
 

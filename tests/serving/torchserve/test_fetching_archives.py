@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from repository.torchserve.archive_names import default_name, shown
+from repository.torchserve.archive_names import default_name, hide_secrets
 from repository.torchserve.model_archive import read_manifest
 from serving.torchserve.registry.errors import TorchServeError
 from serving.torchserve.registry.model_store import ModelStore, StoredArchive
@@ -228,8 +228,8 @@ def test_a_store_that_cannot_be_written_is_an_error(store: ModelStore, address: 
 
 
 def test_a_log_has_no_key_of_an_address() -> None:
-    assert shown("https://me:secret@host/noop.mar?signature=secret") == "https://host/noop.mar"
-    assert shown("noop.mar") == "noop.mar"
+    assert hide_secrets("https://me:secret@host/noop.mar?signature=secret") == "https://host/noop.mar"
+    assert hide_secrets("noop.mar") == "noop.mar"
 
 
 @pytest.mark.parametrize(
