@@ -16,7 +16,7 @@ class FieldError(ValueError):
         self.message = message
 
 
-def whole(field: str, value: object, least: int = -(1 << 31)) -> int:
+def whole_number(field: str, value: object, least: int = -(1 << 31)) -> int:
     text = str(value).strip()
     if isinstance(value, bool) or not re.fullmatch(r"-?[0-9]{1,18}", text):
         raise FieldError(field, f"expected a whole number, not '{text[:40]}'")

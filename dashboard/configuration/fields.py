@@ -14,7 +14,7 @@ from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from dashboard.configuration import running_fields
-from dashboard.configuration.field_values import FieldError, named, numbers, rows, truth, whole
+from dashboard.configuration.field_values import FieldError, named, numbers, rows, truth, whole_number
 from dashboard.configuration.running_fields import RunningFields, apply_running
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ def _text(field: str, value: object) -> str:
     return str(value)
 
 
-_from_zero = partial(whole, least=0)
+_from_zero = partial(whole_number, least=0)
 SCALARS = {
     "backend": Scalar("backend", _text),
     "platform": Scalar("platform", _text),
     "default_model_filename": Scalar("default_model_filename", _text),
-    "max_batch_size": Scalar("max_batch_size", whole),
+    "max_batch_size": Scalar("max_batch_size", whole_number),
     "preferred_batch_size": Scalar("dynamic_batching.preferred_batch_size", numbers),
     "max_queue_delay_microseconds": Scalar("dynamic_batching.max_queue_delay_microseconds", _from_zero),
     "preserve_ordering": Scalar("dynamic_batching.preserve_ordering", lambda _, value: truth(value)),
@@ -257,7 +257,7 @@ def _apply_policies(batching: mc.ModelDynamicBatching, given: object) -> None:
     wanted: dict[int, mc.ModelQueuePolicy] = {}
     for index, row in enumerate(rows("queue_policies", given)):
         field = f"queue_policies[{index}]"
-        level = whole(f"{field}.level", row.get("level", ""), least=1)
+        level = whole_number(f"{field}.level", row.get("level", ""), least=1)
         if level in wanted:
             raise FieldError(f"{field}.level", f"level {level} is given twice")
         wanted[level] = mc.ModelQueuePolicy()
@@ -273,7 +273,7 @@ def _apply_policies(batching: mc.ModelDynamicBatching, given: object) -> None:
 def _apply_policy(path: str, queue: mc.ModelQueuePolicy, fields: Mapping[str, object]) -> None:
     for name in ("queue_timeout_microseconds", "queue_max_size"):
         if name in fields:
-            setattr(queue, _QUEUE[name], whole(path + name, fields[name], least=0))
+            setattr(queue, _QUEUE[name], whole_number(path + name, fields[name], least=0))
     if "queue_timeout_action" in fields:
         actions = mc.ModelQueuePolicy.TimeoutAction
         action = named(f"{path}queue_timeout_action", fields["queue_timeout_action"], "", actions)
@@ -301,7 +301,7 @@ def _apply_version_policy(config: ModelConfig, fields: Mapping[str, object]) -> 
 
 def _apply_latest(config: ModelConfig, fields: Mapping[str, object]) -> None:
     """Set the number of latest versions. If there is no policy, 1 is not written, because it is the default."""
-    count = whole("version_policy_latest", fields.get("version_policy_latest", 1), least=1)
+    count = whole_number("version_policy_latest", fields.get("version_policy_latest", 1), least=1)
     absent = config.version_policy.WhichOneof("policy_choice") is None
     if not absent or count != 1:
         config.version_policy.latest.num_versions = count
@@ -335,7 +335,7 @@ def _apply_group(field: str, group: mc.ModelInstanceGroup, values: Mapping[str, 
     if "name" in values:
         group.name = str(values["name"])
     if "count" in values:
-        group.count = whole(f"{field}.count", values["count"], least=1)
+        group.count = whole_number(f"{field}.count", values["count"], least=1)
     if "kind" in values:
         group.kind = named(f"{field}.kind", values["kind"], "KIND_", mc.ModelInstanceGroup.Kind)
     if "gpus" in values:

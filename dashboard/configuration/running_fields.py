@@ -11,7 +11,7 @@ from typing import TypedDict, cast
 from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from dashboard.configuration.field_values import FieldError, number, rows, truth, whole
+from dashboard.configuration.field_values import FieldError, number, rows, truth, whole_number
 from repository.config.backends import KINDS, ParameterControl
 from repository.config.model_config import MAX_VALUES, SLIPWAY_PREFIX, get_parameter
 from repository.config.own_parameters import OWN_PARAMETERS, Control
@@ -220,8 +220,8 @@ def _apply_warmups(config: ModelConfig, given: object) -> None:
             sample.CopyFrom(config.model_warmup[index])
         was = _warmup_fields(config, sample)["content"] if sample.inputs else ""
         sample.name = str(row.get("name", sample.name)).strip() or f"sample {index + 1}"
-        sample.batch_size = whole(f"{field}.batch_size", row.get("batch_size", sample.batch_size or 1), least=0)
-        sample.count = whole(f"{field}.count", row.get("count", sample.count), least=0)
+        sample.batch_size = whole_number(f"{field}.batch_size", row.get("batch_size", sample.batch_size or 1), least=0)
+        sample.count = whole_number(f"{field}.count", row.get("count", sample.count), least=0)
         content = str(row.get("content", was or "zeros"))
         if content not in _CONTENTS:
             raise FieldError(f"{field}.content", f"expected one of {', '.join(_CONTENTS)}, not '{content[:40]}'")

@@ -11,7 +11,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.catalog.archives import reader_in
-from dashboard.configuration.field_values import FieldError, whole
+from dashboard.configuration.field_values import FieldError, whole_number
 from dashboard.configuration.services import config_apply, refuse_outdated
 from dashboard.models import Model, Release, Version
 from dashboard.releases.selectors import current_document, newest_release
@@ -179,7 +179,7 @@ def _set(version: Version, said: ModelConfig, name: str, value: object) -> None:
     if name not in _FIELDS and name not in controls:
         raise Invalid.at(name, f"there is no setting '{name}' of this version")
     try:
-        number = None if value is None or str(value).strip() == "" else whole(name, value, least=1)
+        number = None if value is None or str(value).strip() == "" else whole_number(name, value, least=1)
     except FieldError as error:
         raise Invalid.at(name, error.message) from None
     if name in controls:

@@ -69,7 +69,7 @@ def start(*, model: Model, **facts: Any) -> Rollout:
     return Rollout.objects.create(model=model, state=State.RUNNING, **facts)
 
 
-def begun(rollout: Rollout, release: Release) -> None:
+def record_first_release(rollout: Rollout, release: Release) -> None:
     """Record the first release of the rollout."""
     Rollout.objects.filter(pk=rollout.pk).update(step_release=release)
     rollout.step_release = release

@@ -108,7 +108,7 @@ def rollout_start(
         document = document.with_traffic(policy_at(rollout, rollout.weight))
         summary = f"Rollout {rollout.name}: {_share_in_words(rollout)}"
         at = _Open(rollout, model, newest)
-        states.begun(rollout, _release(at, actor, document, summary, "rollout.start"))
+        states.record_first_release(rollout, _release(at, actor, document, summary, "rollout.start"))
     return rollout
 
 

@@ -11,7 +11,7 @@ from dashboard.models import Model
 from dashboard.servers.selectors import server_get
 from dashboard.shared.exceptions import NotFound
 from dashboard.shared.log_files import LogFollower, tail
-from dashboard.shared.model_logs import model_log_path, model_log_tail, shown
+from dashboard.shared.model_logs import model_log_path, model_log_tail, shorten_line
 from dashboard.web.websockets import PushConsumer
 
 POLL_S = 0.5
@@ -53,4 +53,4 @@ class ModelLogConsumer(_FollowingConsumer):
         name = self.scope["url_route"]["kwargs"]["name"]
         if not await Model.objects.filter(name=name).aexists():
             raise NotFound(f"there is no model named '{name}'")
-        return self.follow(model_log_path(name), lambda: model_log_tail(name, MODEL_LINES), shown)
+        return self.follow(model_log_path(name), lambda: model_log_tail(name, MODEL_LINES), shorten_line)

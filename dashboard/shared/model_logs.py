@@ -32,15 +32,15 @@ def model_log_path(name: str) -> Path:
 
 
 def model_log_tail(name: str, lines: int) -> list[str]:
-    """Return the newest lines about a model, as `shown` writes them; the oldest first."""
+    """Return the newest lines about a model, as `shorten_line` writes them; the oldest first."""
     path = model_log_path(name)
     found = tail(path, lines, 2 * LINES_BYTES)
     if len(found) < lines:
         found = [*tail(path.with_name(f"{path.name}.1"), lines - len(found), 2 * LINES_BYTES), *found]
-    return [shown(line) for line in found]
+    return [shorten_line(line) for line in found]
 
 
-def shown(line: str) -> str:
+def shorten_line(line: str) -> str:
     """Return a line of a model's log without the logger and the model, which are the same in every line."""
     found = parse(line)
     if found is None:

@@ -152,7 +152,7 @@ class Child:
         while self._kept_bytes - len(self._kept_output[0]) > KEPT_OUTPUT:
             self._kept_bytes -= len(self._kept_output.popleft())
 
-    async def ended(self) -> Ending:
+    async def wait_until_ended(self) -> Ending:
         """Wait until the process ends, and kill the rest of its group."""
         assert self._process is not None
         code = await self._process.wait()

@@ -80,12 +80,12 @@ class Supervised:
             child.kill()
         probing = asyncio.create_task(self._watch_answers())
         try:
-            return await child.ended()
+            return await child.wait_until_ended()
         finally:
             probing.cancel()
             self._answered = self.live.is_set()
             self.live.clear()
-            self._guard.ended(pid)
+            self._guard.forget_group(pid)
             self.status.pid = None
 
     async def _watch_answers(self) -> None:
@@ -187,14 +187,14 @@ class RunOnce:
         child = Child(self._spec, log)
         pid = await child.start(self._guard.started)
         self._report(Status(self._spec.name, "running", pid, timezone.now()), "", "")
-        ended = asyncio.create_task(child.ended())
+        ended = asyncio.create_task(child.wait_until_ended())
         try:
             self._report_end(await asyncio.shield(ended))
         finally:
             if not ended.done():
                 await child.stop()
                 await ended
-            self._guard.ended(pid)
+            self._guard.forget_group(pid)
             log.close()
 
     def _report_end(self, ending: Ending) -> None:
@@ -226,7 +226,7 @@ class GuardPipe:
         self._groups.add(group)
         self._send(f"+{group}")
 
-    def ended(self, group: int) -> None:
+    def forget_group(self, group: int) -> None:
         self._groups.discard(group)
         self._send(f"-{group}")
 

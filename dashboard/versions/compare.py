@@ -102,7 +102,7 @@ class Comparison:
         return self.a, self.b
 
     @property
-    def asked(self) -> list[int]:
+    def tried_versions(self) -> list[int]:
         """The two versions that can get the same input; [] if one version answers for both sides, or one is gone."""
         numbers = [side.version.number for side in (self.a, self.b) if side.version is not None]
         return numbers if len(set(numbers)) == 2 else []

@@ -26,6 +26,6 @@ def model_compare(request: HttpRequest, name: str) -> HttpResponse:
         "keys": (("a", "Left", a), ("b", "Right", b)),
         "compared": compared,
         "outage": SimpleLazyObject(lambda: outage_sentence(list(servers()), int(FIGURES_OF.total_seconds()))),
-        "silent": [number for number in compared.asked if number not in live] if compared else [],
+        "silent": [number for number in compared.tried_versions if number not in live] if compared else [],
     }
     return respond(request, "versions/compare", context)

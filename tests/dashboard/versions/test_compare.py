@@ -68,7 +68,7 @@ def test_versions_differ_in_files_tensors_and_configuration(model: Model) -> Non
     assert {"-max_batch_size: 8", "+max_batch_size: 4"} <= set(found.diff.splitlines())
     assert "slipway.release" not in found.a.text + found.b.text
     assert (found.a.is_live, found.b.is_live) == (False, True)
-    assert found.asked == [1, 2]
+    assert found.tried_versions == [1, 2]
 
 
 def test_releases_of_one_version_differ_in_their_configuration_alone(model: Model, actor: Actor) -> None:
@@ -81,7 +81,7 @@ def test_releases_of_one_version_differ_in_their_configuration_alone(model: Mode
     found = comparison(model, "r3", "r4")
     assert not any(pair.differs for pair in found.tensors)
     assert "-max_batch_size: 4\n+max_batch_size: 2" in found.diff
-    assert found.asked == []
+    assert found.tried_versions == []
     assert [len(side.live) for side in found.sides] == [1, 1]
     assert len(comparison(model, "v1", "v2").b.live) == 1  # it served on when the configuration changed: one stretch
 
