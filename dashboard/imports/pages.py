@@ -4,7 +4,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
 from dashboard.access.authorisation import Right, actor_of
-from dashboard.imports.services import asked, import_create, import_preview, import_resume
+from dashboard.imports.services import checked_params, import_create, import_preview, import_resume
 from dashboard.imports.sources import import_folders, unreadable_folders
 from dashboard.jobs.selectors import job_get
 from dashboard.shared.exceptions import DashboardError
@@ -39,7 +39,7 @@ def _page(request: HttpRequest, folder: str, refused: str = "") -> HttpResponse:
     context |= {"folder": folder, "refused": refused}
     if folder:
         try:
-            report = import_preview(params=asked(actor=actor_of(request), folder=folder))
+            report = import_preview(params=checked_params(actor=actor_of(request), folder=folder))
         except DashboardError as error:
             context["refused"] = sentence(error.message)
         else:

@@ -16,7 +16,7 @@ from django.db import transaction
 
 from dashboard.access.authorisation import Actor
 from dashboard.imports.sources import ARCHIVE, WAR, Source
-from dashboard.imports.wanted_config import document_of, own_settings, settings_of, speaks_for
+from dashboard.imports.wanted_config import document_of, own_settings, speaks_for, wanted_settings
 from dashboard.jobs.context import JobCancelled, JobContext, JobSuperseded
 from dashboard.models import Model, Upload, UploadFile, Version
 from dashboard.releases.selectors import newest_release
@@ -79,7 +79,7 @@ def label_of(version: Version) -> str:
     return str(archive.get("version") or UNNAMED_VERSION)
 
 
-def present(model: Model | None, label: str) -> Version | None:
+def find_version(model: Model | None, label: str) -> Version | None:
     """Return the version whose `label_of` is this label, in any state, or None if there is none."""
     rows = model.versions.all() if model is not None else []
     return next((row for row in rows if label_of(row) == shown_version(label)), None)
@@ -114,7 +114,7 @@ def version_import(context: ImportContext, model: SetUpModel, version: SetUpVers
 
     Raises DashboardError if the import fails. A failed import leaves nothing behind.
     """
-    overlay = own_settings(version, model, context.source.options, context.source.said)
+    overlay = own_settings(version, model, context.source.options, context.source.properties)
     upload = None if version.workflow else context.source.uploads.get(version.archive)
     own = upload is None
     if upload is not None:
@@ -163,8 +163,8 @@ def _proposed(context: ImportContext, model: SetUpModel, upload: Upload) -> Docu
     if row is not None and newest_release(row) is not None:
         return None
     source = context.source
-    said = settings_of(speaks_for(model), source.options, source.said)
-    return document_of(Document.read(str(upload.proposal.get("config", ""))), said)
+    settings = wanted_settings(speaks_for(model), source.options, source.properties)
+    return document_of(Document.read(str(upload.proposal.get("config", ""))), settings)
 
 
 def _finish_upload(context: ImportContext, upload: Upload, configured: Callable[[Upload], Document | None]) -> Version:

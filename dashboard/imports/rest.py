@@ -7,7 +7,7 @@ from rest_framework.response import Response
 
 from dashboard.access.authorisation import Right
 from dashboard.imports import serializers
-from dashboard.imports.services import asked, import_create, import_preview, import_resume
+from dashboard.imports.services import checked_params, import_create, import_preview, import_resume
 from dashboard.imports.sources import import_folders
 from dashboard.jobs.selectors import job_get
 from dashboard.jobs.serializers import JobSerializer
@@ -40,7 +40,7 @@ class ImportList(Endpoint):
         dry_run = data.pop("dry_run")
         data["uploads"] = [str(pk) for pk in data["uploads"]]
         if dry_run:
-            report = import_preview(params=asked(actor=self.actor, **data))
+            report = import_preview(params=checked_params(actor=self.actor, **data))
             return Response(serializers.ImportReportSerializer(report).data)
         return _under_way(import_create(actor=self.actor, **data))
 

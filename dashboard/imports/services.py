@@ -40,7 +40,7 @@ from dashboard.imports.sources import (
     kept_properties,
     read_source,
 )
-from dashboard.imports.wanted_config import served_document, told
+from dashboard.imports.wanted_config import describe, served_document
 from dashboard.jobs.context import JobContext
 from dashboard.jobs.services import ENDED, job_create
 from dashboard.models import AuditEntry, Job, Model
@@ -98,12 +98,12 @@ def import_create(
     properties: the text of config.properties that belongs to uploaded archives.
     Raises Forbidden if the actor may not upload code, or no administrator has allowed the folder.
     """
-    params = asked(actor=actor, folder=folder, uploads=uploads, properties=properties)
+    params = checked_params(actor=actor, folder=folder, uploads=uploads, properties=properties)
     title = f"Import {Path(folder).name}" if folder else f"Import {_count(len(uploads), 'archive')}"
     return job_create(kind=KIND, params={"store": params}, actor=actor, title=title, announce=announce)
 
 
-def asked(
+def checked_params(
     *,
     actor: Actor,
     folder: str = "",
@@ -145,7 +145,7 @@ def import_resume(*, job: Job, actor: Actor) -> Job:
         require(actor, Right.ADMINISTER)
         params = before
     else:
-        params = asked(
+        params = checked_params(
             actor=actor,
             folder=before.get("folder", ""),
             uploads=before.get("uploads", []),
@@ -182,7 +182,7 @@ def _model_looked_at(model: SetUpModel) -> Iterator[Row]:
 
 def _ensemble_looked_at(workflow: SetUpWorkflow) -> Row:
     try:
-        return _ensemble_there(workflow) or _ensemble_row(workflow, "would", workflows.told(workflow), 1)
+        return _ensemble_there(workflow) or _ensemble_row(workflow, "would", workflows.describe(workflow), 1)
     except DashboardError as error:
         return _ensemble_row(workflow, "failed", error.message)
 
@@ -195,7 +195,7 @@ def _looked_at(version: SetUpVersion, model: SetUpModel, row: Model | None) -> R
         return _row(version, "failed", error.message)
     if found is not None:
         return found
-    return _row(version, "would", told(version, model))
+    return _row(version, "would", describe(version, model))
 
 
 # -- done --------------------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def _run(
     source = read_source(params)
     rows = _failures(source)
     run = _Run(source, ImportContext(source, actor, context), check, say, rows, load=params.get("load", True))
-    for line in (*source.told, *(f"Note: {note}" for note in source.notes), *map(line_of, rows)):
+    for line in (*source.origin, *(f"Note: {note}" for note in source.notes), *map(line_of, rows)):
         run.tell(line)
     with audit_parts():
         for workflow in source.set_up.workflows:
@@ -392,7 +392,7 @@ def _import_version(context: ImportContext, model: SetUpModel, version: SetUpVer
         return _row(version, "failed", error.message)
     except OSError as error:
         return _row(version, "failed", f"the archive cannot be read: {error.strerror}")
-    message = "published; what is served stays as the dashboard has it" if before else told(version, model)
+    message = "published; what is served stays as the dashboard has it" if before else describe(version, model)
     return _row(version, "taken", message, number)
 
 
@@ -408,7 +408,7 @@ def _import_ensemble(context: ImportContext, workflow: SetUpWorkflow, failed: st
             number = workflows.ensemble_import(context, workflow).number
     except DashboardError as error:
         return _ensemble_row(workflow, "failed", error.message)
-    return _ensemble_row(workflow, "taken", workflows.told(workflow), number)
+    return _ensemble_row(workflow, "taken", workflows.describe(workflow), number)
 
 
 def _ensemble_there(workflow: SetUpWorkflow) -> Row | None:
@@ -437,7 +437,7 @@ def _refused_or_there(version: SetUpVersion, row: Model | None, *, read: bool) -
     """
     _refuse_unmanaged(version.model, row)
     refuse_foreign(version.model, row)
-    found = present(row, version.version)
+    found = find_version(row, version.version)
     if found is None:
         return None
     refuse_another(version, found, read=read)
@@ -537,7 +537,7 @@ def line_of(row: Row) -> str:
 
 
 def _report(source: Source, rows: list[Row]) -> Report:
-    return Report(told=source.told, notes=source.notes, rows=rows)
+    return Report(told=source.origin, notes=source.notes, rows=rows)
 
 
 def _as_result(source: Source, rows: list[Row]) -> dict[str, Any]:

@@ -51,12 +51,12 @@ _OF_MODELS = (
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A set-up as it was read. said: the names of its properties. told: sentences that say where it was read from."""
+    """A set-up as it was read. properties: the names of those that its files set. origin: sentences that say where it was read from."""
 
     set_up: SetUp
     options: TorchServeOptions
-    said: frozenset[str] = frozenset()
-    told: list[str] = field(default_factory=list)
+    properties: frozenset[str] = frozenset()
+    origin: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     uploads: Mapping[str, Upload] = field(default_factory=dict)  # name of an archive -> the upload that brought it
 

@@ -20,9 +20,9 @@ _ONLY_IF_SAID = {
 }
 
 
-def settings_of(version: SetUpVersion, options: TorchServeOptions, said: frozenset[str]) -> ModelConfig:
+def wanted_settings(version: SetUpVersion, options: TorchServeOptions, properties: frozenset[str]) -> ModelConfig:
     """Return a version's settings, without those that the server would fill in with the same values from its archive."""
-    config = _all_settings(version, options, said)
+    config = _all_settings(version, options, properties)
     if version.workers is None:
         config.ClearField("instance_group")
         del config.parameters[words.MIN_WORKERS], config.parameters[words.MAX_WORKERS]
@@ -35,7 +35,7 @@ def settings_of(version: SetUpVersion, options: TorchServeOptions, said: frozens
     return config
 
 
-def _all_settings(version: SetUpVersion, options: TorchServeOptions, said: frozenset[str]) -> ModelConfig:
+def _all_settings(version: SetUpVersion, options: TorchServeOptions, properties: frozenset[str]) -> ModelConfig:
     """Return all settings of a version, so that none is left to the model or the archive."""
     gpus = machine_gpus() if options.number_of_gpu is None else options.number_of_gpu
     workers = version.workers or 1
@@ -43,7 +43,7 @@ def _all_settings(version: SetUpVersion, options: TorchServeOptions, said: froze
     config.parameters[words.MIN_WORKERS].string_value = str(workers)
     config.parameters[words.MAX_WORKERS].string_value = str(version.max_workers or workers)
     for name, key in _ONLY_IF_SAID.items():
-        if name not in said and key in config.parameters:
+        if name not in properties and key in config.parameters:
             del config.parameters[key]
     return config
 
@@ -58,12 +58,14 @@ def document_of(proposed: Document, settings: ModelConfig) -> Document:
     return proposed.edited(lambda config: model_config.merge_overlay(config, settings))
 
 
-def own_settings(version: SetUpVersion, model: SetUpModel, options: TorchServeOptions, said: frozenset[str]) -> str:
+def own_settings(
+    version: SetUpVersion, model: SetUpModel, options: TorchServeOptions, properties: frozenset[str]
+) -> str:
     """Return the overlay of a version whose settings differ from the model's; "" if they are the same."""
     other = speaks_for(model)
-    if settings_of(version, options, said) == settings_of(other, options, said):
+    if wanted_settings(version, options, properties) == wanted_settings(other, options, properties):
         return ""
-    own = _all_settings(version, options, said)
+    own = _all_settings(version, options, properties)
     if other.settings.handler and not version.settings.handler:
         own.parameters[words.HANDLER].string_value = version.manifest.handler
     # An overlay without a delay would leave the model's delay in force.
@@ -90,7 +92,7 @@ def served_document(document: Document, served: list[int], published: list[int],
     return document.edited(change)
 
 
-def told(version: SetUpVersion, model: SetUpModel) -> str:
+def describe(version: SetUpVersion, model: SetUpModel) -> str:
     """Return a version's settings in words."""
     settings = version.settings
     parts = [f"batches of {settings.batch_size}"]

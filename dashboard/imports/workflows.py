@@ -88,7 +88,7 @@ def ensemble_serve(workflow: SetUpWorkflow, actor: Actor, *, load: bool) -> str:
     return "" if load else f"{row.name} is not served: this account may not load models"
 
 
-def told(workflow: SetUpWorkflow) -> str:
+def describe(workflow: SetUpWorkflow) -> str:
     """Return a description of the ensemble that a workflow becomes."""
     count = len(workflow.spec.nodes)
     served = "" if workflow.registered else ", not registered, so it is not served"
