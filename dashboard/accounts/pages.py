@@ -23,7 +23,7 @@ from dashboard.shared.exceptions import DashboardError, Invalid
 from dashboard.templatetags.slipway import THEMES, sentence
 from dashboard.templatetags.units import duration
 from dashboard.web.addresses import get, post
-from dashboard.web.pages import act, page_of
+from dashboard.web.pages import call_service, page_of
 
 SHOWN = 100  # the most accounts, or tokens, on one page
 GRANT_LABELS = {
@@ -133,7 +133,7 @@ def token_new(request: HttpRequest) -> HttpResponse:
 def token_end(request: HttpRequest, pk: int) -> HttpResponse:
     token = get_object_or_404(ApiToken, pk=pk, user=request.user)
     done = f"Token {token.name} is revoked. Clients that use it are refused from now on."
-    return act(request, token_revoke, done, "settings", token=token)
+    return call_service(request, token_revoke, done, "settings", token=token)
 
 
 @post("settings/people", Right.ADMINISTER)
@@ -156,4 +156,4 @@ def person_change(request: HttpRequest, pk: int) -> HttpResponse:
     person = get_object_or_404(get_user_model(), pk=pk)
     done = f"The rights of {person.get_username()} are changed."
     given = {"permissions": request.POST.getlist("permissions"), "is_active": "is_active" in request.POST}
-    return act(request, account_update, done, "settings", user=person, **given)
+    return call_service(request, account_update, done, "settings", user=person, **given)

@@ -30,7 +30,7 @@ from dashboard.shared.exceptions import Invalid
 from dashboard.shared.model_logs import model_log_tail
 from dashboard.templatetags.slipway import sentence
 from dashboard.web.addresses import get, post
-from dashboard.web.pages import act, page_of, respond, sorted_rows
+from dashboard.web.pages import call_service, page_of, respond, sorted_rows
 
 SHOWN = 100  # the most models on one page of the list
 TAGS = 50  # the list can be filtered by this many of the most common tags
@@ -173,14 +173,14 @@ def model_log(request: HttpRequest, name: str) -> HttpResponse:
 def model_load(request: HttpRequest, name: str) -> HttpResponse:
     model = select.model_get(name)
     done = f"{name} is being loaded. Its state above follows."
-    return act(request, model_services.model_load, done, "model", name, model=model)
+    return call_service(request, model_services.model_load, done, "model", name, model=model)
 
 
 @post("models/<str:name>/unload", Right.OPERATE)
 def model_unload(request: HttpRequest, name: str) -> HttpResponse:
     model = select.model_get(name)
     done = f"{name} is being taken out of service. Requests under way are finished first."
-    return act(request, model_services.model_unload, done, "model", name, model=model)
+    return call_service(request, model_services.model_unload, done, "model", name, model=model)
 
 
 @post("models/<str:name>/describe", Right.OPERATE)
@@ -201,4 +201,6 @@ def model_describe(request: HttpRequest, name: str) -> HttpResponse:
 @post("models/<str:name>/delete", Right.OPERATE)
 def model_delete(request: HttpRequest, name: str) -> HttpResponse:
     given = {"model": select.model_get(name), "confirm_name": request.POST.get("confirm", "")}
-    return act(request, model_services.model_delete, f"{name} is deleted, with all its files.", "models", **given)
+    return call_service(
+        request, model_services.model_delete, f"{name} is deleted, with all its files.", "models", **given
+    )

@@ -17,7 +17,7 @@ from dashboard.releases.selectors import lives_of, newest_release, serving_relea
 from dashboard.shared.exceptions import DashboardError, Invalid, Outdated, status_of
 from dashboard.templatetags.slipway import sentence
 from dashboard.web.addresses import get_and_post, post
-from dashboard.web.pages import act, back, respond
+from dashboard.web.pages import back, call_service, respond
 from repository.config.document import NOTHING, Document
 from repository.config.lines import unified
 
@@ -117,17 +117,17 @@ def preview(request: HttpRequest, name: str) -> JsonResponse:
 def drift_adopt(request: HttpRequest, name: str) -> HttpResponse:
     model = select.model_get(name)
     done = "The text on disk is adopted as a new release."
-    return act(request, drift.drift_adopt, done, "model_configuration", name, model=model)
+    return call_service(request, drift.drift_adopt, done, "model_configuration", name, model=model)
 
 
 @post("models/<str:name>/drift/overwrite", Right.OPERATE)
 def drift_overwrite(request: HttpRequest, name: str) -> HttpResponse:
     model = select.model_get(name)
     done = "The newest release is written over the text on disk."
-    return act(request, drift.drift_overwrite, done, "model_configuration", name, model=model)
+    return call_service(request, drift.drift_overwrite, done, "model_configuration", name, model=model)
 
 
 @post("models/<str:name>/adopt", Right.UPLOAD_CODE, name="model_adopt")
 def models_adopt(request: HttpRequest, name: str) -> HttpResponse:
     done = f"{name} is managed from now on. It is not loaded by that."
-    return act(request, model_adopt, done, "models", name=name)
+    return call_service(request, model_adopt, done, "models", name=name)

@@ -10,7 +10,7 @@ from dashboard.jobs.selectors import job_get
 from dashboard.shared.exceptions import DashboardError
 from dashboard.templatetags.slipway import sentence
 from dashboard.web.addresses import get, post
-from dashboard.web.pages import act
+from dashboard.web.pages import call_service
 
 
 @get("models/import", Right.UPLOAD_CODE)
@@ -31,7 +31,7 @@ def store_import_start(request: HttpRequest) -> HttpResponse:
 
 @post("jobs/<int:pk>/resume", Right.UPLOAD_CODE, name="import_resume")
 def resume(request: HttpRequest, pk: int) -> HttpResponse:
-    return act(request, import_resume, "The import goes on.", "jobs", job=job_get(pk))
+    return call_service(request, import_resume, "The import goes on.", "jobs", job=job_get(pk))
 
 
 def _page(request: HttpRequest, folder: str, refused: str = "") -> HttpResponse:

@@ -8,7 +8,7 @@ from dashboard.jobs.selectors import job_get
 from dashboard.jobs.services import job_cancel
 from dashboard.shared.choices import JobState
 from dashboard.web.addresses import get, post
-from dashboard.web.pages import act, respond
+from dashboard.web.pages import call_service, respond
 
 
 @get("jobs/<int:pk>/", Right.VIEW)
@@ -25,4 +25,4 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     """Cancel a job. job_cancel checks the right: operators and the person who began the job may cancel it."""
     found = job_get(pk)
     done = f"Job {pk} stops at its next step, and leaves nothing half done."
-    return act(request, job_cancel, done, "job", pk, job=found)
+    return call_service(request, job_cancel, done, "job", pk, job=found)

@@ -24,7 +24,7 @@ from dashboard.servers.selectors import server_get
 from dashboard.shared.choices import RolloutKind
 from dashboard.shared.exceptions import DashboardError, status_of
 from dashboard.web.addresses import get, get_and_post, post
-from dashboard.web.pages import act, page_of, respond
+from dashboard.web.pages import call_service, page_of, respond
 from repository.config.remote_protocols import REMOTE_PROTOCOLS
 
 _ENDS = ("rollout.abort", "rollout.roll_back", "rollout.unload_old")  # actions whose summaries say why a rollout ended
@@ -154,19 +154,23 @@ def rollout_advance(request: HttpRequest, name: str, rollout: str) -> HttpRespon
     found = _get_rollout(name, rollout)
     done = f"{found.next_weight:g} % of requests go to {found.candidate_words}." if found.next_weight else "Done."
     given = {"rollout": found, "step": _step(request)}
-    return act(request, services.rollout_advance, done, "model_releases", name, **given)
+    return call_service(request, services.rollout_advance, done, "model_releases", name, **given)
 
 
 @post("models/<str:name>/rollouts/<str:rollout>/pause", Right.OPERATE)
 def rollout_pause(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     done = "Paused: it stays at its share until you resume it."
-    return act(request, services.rollout_pause, done, "model_releases", name, rollout=_get_rollout(name, rollout))
+    return call_service(
+        request, services.rollout_pause, done, "model_releases", name, rollout=_get_rollout(name, rollout)
+    )
 
 
 @post("models/<str:name>/rollouts/<str:rollout>/resume", Right.OPERATE)
 def rollout_resume(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     done = "Resumed: steps come by themselves again."
-    return act(request, services.rollout_resume, done, "model_releases", name, rollout=_get_rollout(name, rollout))
+    return call_service(
+        request, services.rollout_resume, done, "model_releases", name, rollout=_get_rollout(name, rollout)
+    )
 
 
 @post("models/<str:name>/rollouts/<str:rollout>/promote", Right.OPERATE)
@@ -174,7 +178,7 @@ def rollout_promote(request: HttpRequest, name: str, rollout: str) -> HttpRespon
     found = _get_rollout(name, rollout)
     done = f"{capfirst(found.candidate_words)} answers everything now."
     given = {"rollout": found, "step": _step(request)}
-    return act(request, services.rollout_promote, done, "model_releases", name, **given)
+    return call_service(request, services.rollout_promote, done, "model_releases", name, **given)
 
 
 @post("models/<str:name>/rollouts/<str:rollout>/abort", Right.OPERATE)
@@ -186,7 +190,7 @@ def rollout_abort(request: HttpRequest, name: str, rollout: str) -> HttpResponse
         else ""
     )
     done = f"{capfirst(found.stable_words)} answers everything again.{kept}"
-    return act(request, services.rollout_abort, done, "model_releases", name, rollout=found)
+    return call_service(request, services.rollout_abort, done, "model_releases", name, rollout=found)
 
 
 @post("models/<str:name>/rollouts/<str:rollout>/return", Right.OPERATE)
@@ -196,7 +200,7 @@ def rollout_return(request: HttpRequest, name: str, rollout: str) -> HttpRespons
     given = {"model": found.model, "kind": RolloutKind.SHADOW, "candidate": found.candidate, "stable": found.stable}
     plan = {"shadow": shadow} if (shadow := found.plan.get("shadow")) else None
     done = f"{capfirst(found.stable_words)} answers everything again."
-    return act(request, services.rollout_start, done, "model_releases", name, **given, plan=plan)
+    return call_service(request, services.rollout_start, done, "model_releases", name, **given, plan=plan)
 
 
 @post("models/<str:name>/rollouts/<str:rollout>/keep-old", Right.OPERATE)
@@ -204,7 +208,7 @@ def rollout_keep_old(request: HttpRequest, name: str, rollout: str) -> HttpRespo
     found, typed = _get_rollout(name, rollout), request.POST.get("days", "").strip().replace(",", ".")
     days = float(typed) if typed.replace(".", "", 1).isdecimal() and len(typed) < 12 else 0.0
     done = f"{capfirst(found.stable_words)} stays loaded for {days:g} days from now."
-    return act(request, services.rollout_keep_old, done, "model_releases", name, rollout=found, days=days)
+    return call_service(request, services.rollout_keep_old, done, "model_releases", name, rollout=found, days=days)
 
 
 @post("models/<str:name>/rollouts/<str:rollout>/unload-old", Right.OPERATE)
@@ -212,7 +216,7 @@ def rollout_unload_old(request: HttpRequest, name: str, rollout: str) -> HttpRes
     found = _get_rollout(name, rollout)
     done = f"{capfirst(found.stable_words)} is being unloaded."
     given = {"rollout": found, "last_request": last_request_in_words(found)}
-    return act(request, services.rollout_unload_old, done, "model_releases", name, **given)
+    return call_service(request, services.rollout_unload_old, done, "model_releases", name, **given)
 
 
 # -- mismatches ------------------------------------------------------------------------------------------------------------
@@ -251,4 +255,4 @@ def rollout_mismatch(request: HttpRequest, name: str, rollout: str, pk: int) -> 
 def rollout_forget(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     given = {"rollout": _get_rollout(name, rollout)}
     done = "The requests are forgotten, with their inputs."
-    return act(request, services.mismatches_forget, done, "model_releases", name, **given)
+    return call_service(request, services.mismatches_forget, done, "model_releases", name, **given)

@@ -8,7 +8,7 @@ from dashboard.servers import selectors as select
 from dashboard.servers.consumers import PROCESSES
 from dashboard.servers.services import server_restart
 from dashboard.web.addresses import get, post
-from dashboard.web.pages import act, respond
+from dashboard.web.pages import call_service, respond
 
 EVENTS = 30
 SHOWN = 100  # the number of versions on a page, in the order of _ORDER
@@ -42,4 +42,4 @@ def server(request: HttpRequest, name: str) -> HttpResponse:
 def restart(request: HttpRequest, name: str) -> HttpResponse:
     found = select.server_get(name)
     done = "The server is restarting. Requests under way are finished first, and every model is loaded again automatically."
-    return act(request, server_restart, done, "server", name, server=found)
+    return call_service(request, server_restart, done, "server", name, server=found)

@@ -27,7 +27,7 @@ from dashboard.uploads.services import upload_cancel
 from dashboard.uploads.states import UNFINISHED
 from dashboard.uploads.tensors import signature_with
 from dashboard.web.addresses import get, post
-from dashboard.web.pages import act
+from dashboard.web.pages import call_service
 from repository.config.document import Document
 from repository.files.foreign_formats import as_json
 
@@ -241,7 +241,7 @@ def preview(request: HttpRequest, pk: str) -> JsonResponse:
 def cancel(request: HttpRequest, pk: str) -> HttpResponse:
     found = upload_get(pk)
     done = "The upload is cancelled; what was received is removed."
-    return act(request, upload_cancel, done, "jobs", upload=found)
+    return call_service(request, upload_cancel, done, "jobs", upload=found)
 
 
 @post("uploads/<uuid:pk>/publish", Right.UPLOAD_DATA, name="upload_publish")

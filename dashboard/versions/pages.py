@@ -29,7 +29,7 @@ from dashboard.versions.moves import version_restore as restore
 from dashboard.versions.promotion import promotion
 from dashboard.versions.retention import expendable_versions, retention_set, rule_in_words
 from dashboard.web.addresses import get, get_and_post, post
-from dashboard.web.pages import SELECTABLE, act, page_of, respond, whole_number
+from dashboard.web.pages import SELECTABLE, call_service, page_of, respond, whole_number
 
 UNDER_WAY = 20  # the most jobs of the model that are shown above its versions
 
@@ -160,7 +160,7 @@ def version_make_live(request: HttpRequest, name: str, number: int) -> HttpRespo
     chosen = found.fitting if request.POST.get("config") == "fitting" else None
     given = {"version": version, "document": chosen.document if chosen else None}
     done = f"Version {number} is being made live. The present versions serve until it is ready."
-    return act(request, version_services.release_promote, done, "model_releases", name, **given)
+    return call_service(request, version_services.release_promote, done, "model_releases", name, **given)
 
 
 @post("models/<str:name>/aliases", Right.OPERATE)
@@ -218,7 +218,7 @@ def release_go_back(request: HttpRequest, name: str, number: int) -> HttpRespons
     model = select.model_get(name)
     given = {"model": model, "release": release_get(model, number)}
     done = f"Going back to release {number}. The present versions serve until it is ready."
-    return act(request, version_services.release_go_back, done, "model_releases", name, **given)
+    return call_service(request, version_services.release_go_back, done, "model_releases", name, **given)
 
 
 @post("models/<str:name>/versions/<int:number>/archive", Right.OPERATE)
@@ -227,7 +227,7 @@ def version_archive(request: HttpRequest, name: str, number: int) -> HttpRespons
     archived = version.state == VersionState.ARCHIVED
     service = restore if archived else archive
     done = f"Version {number} is {'restored; it is not live by that' if archived else 'archived'}."
-    return act(request, service, done, "model_versions", name, version=version)
+    return call_service(request, service, done, "model_versions", name, version=version)
 
 
 @post("models/<str:name>/versions/<int:number>/note", Right.OPERATE)
@@ -235,4 +235,4 @@ def version_annotate(request: HttpRequest, name: str, number: int) -> HttpRespon
     version = select.version_get(select.model_get(name), number)
     given = {"version": version, "note": request.POST.get("note", "")}
     done = f"The note of version {number} is saved."
-    return act(request, version_services.version_annotate, done, "model_versions", name, **given)
+    return call_service(request, version_services.version_annotate, done, "model_versions", name, **given)

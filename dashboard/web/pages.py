@@ -57,7 +57,7 @@ def page_of(
     return Paginator(rows, size).get_page(request.GET.get(by))
 
 
-def act(
+def call_service(
     request: HttpRequest, service: Callable[..., object], done: str, then: str, *args: object, **given: object
 ) -> HttpResponse:
     """Call a service for the request's person, and redirect to a page that shows a message about the outcome.
