@@ -71,10 +71,10 @@ def rows(results: Results) -> dict[tuple[str, str, str], Row]:
     return {key: Row(tuple(sorted(ones, key=lambda one: one.key.round))) for key, ones in found.items()}
 
 
-def ratio(of: Row, to: Row) -> Figure:
+def ratio(row: Row, base: Row) -> Figure:
     """Return the throughput of one row as a multiple of another row's: the ratio of the medians, and the spread of rounds."""
-    mates = {one.key.round: one.per_second for one in to.rounds}
-    each = [one.per_second / mates[one.key.round] for one in of.rounds if mates.get(one.key.round)]
-    if not each or not to.per_second.value:
+    mates = {one.key.round: one.per_second for one in base.rounds}
+    each = [one.per_second / mates[one.key.round] for one in row.rounds if mates.get(one.key.round)]
+    if not each or not base.per_second.value:
         return Figure(float("nan"), float("nan"), float("nan"))
-    return Figure(of.per_second.value / to.per_second.value, min(each), max(each))
+    return Figure(row.per_second.value / base.per_second.value, min(each), max(each))

@@ -51,7 +51,10 @@ _OF_MODELS = (
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A set-up as it was read. properties: the names of those that its files set. origin: sentences that say where it was read from."""
+    """A set-up as it was read.
+
+    properties: the names of the properties that its files set. origin: sentences that say where it was read from.
+    """
 
     set_up: SetUp
     options: TorchServeOptions

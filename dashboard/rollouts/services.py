@@ -324,7 +324,7 @@ def _make(at: _Open, actor: Actor, document: Document, summary: str, action: str
     )
 
 
-def _given(rollout: Rollout) -> str:
+def _share_in_words(rollout: Rollout) -> str:
     """Return, in words, which requests the candidate gets in the present step."""
     shadow = rollout.plan.get("shadow")
     if rollout.kind == RolloutKind.SHADOW and shadow is not None:

@@ -26,13 +26,13 @@ class Estimate:
         return self.low > 0 or self.high < 0
 
 
-def share_of(count: int, of: int) -> Estimate | None:
-    """Return a share from 0 to 1, or None if `of` is 0."""
-    if not of:
+def share_of(count: int, total: int) -> Estimate | None:
+    """Return a share from 0 to 1, or None if `total` is 0."""
+    if not total:
         return None
-    share, square = count / of, _DEVIATIONS**2
-    middle = (share + square / (2 * of)) / (1 + square / of)
-    half = _DEVIATIONS * math.sqrt(share * (1 - share) / of + square / (4 * of * of)) / (1 + square / of)
+    share, square = count / total, _DEVIATIONS**2
+    middle = (share + square / (2 * total)) / (1 + square / total)
+    half = _DEVIATIONS * math.sqrt(share * (1 - share) / total + square / (4 * total * total)) / (1 + square / total)
     return Estimate(share, max(0.0, middle - half), min(1.0, middle + half))
 
 

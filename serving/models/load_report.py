@@ -111,14 +111,14 @@ class LoadProgress:
         self.over = False  # true once the models that the load replaced are freed
         self._release = release
         self._lock = threading.Lock()
-        self._done = self._of = 0
+        self._done = self._items = 0
         self._began = 0.0
         self._left: Callable[[], int] | None = None
 
-    def begin(self, step: Step, of: int = 0) -> StepReport:
-        """End the previous step and begin this one. of: how many items the step has; `expect` may add more."""
+    def begin(self, step: Step, items: int = 0) -> StepReport:
+        """End the previous step and begin this one. items: how many items the step has; `expect` may add more."""
         self.end()
-        self._done, self._of, self._began = 0, of, time.monotonic()
+        self._done, self._items, self._began = 0, items, time.monotonic()
         report = StepReport(step)
         self.report.steps.append(report)
         return report
@@ -126,7 +126,7 @@ class LoadProgress:
     def expect(self, more: int) -> None:
         """Add items to this step."""
         with self._lock:
-            self._of += more
+            self._items += more
 
     def advance(self) -> None:
         """Count one item as done. Any thread may call this."""
@@ -151,5 +151,5 @@ class LoadProgress:
         """Return the progress of the load, or None before its first step."""
         if not self.report.steps:
             return None
-        done = self._done if self._left is None else max(0, self._of - self._left())
-        return Loading(self._release, self.report.steps[-1].step.value, done, self._of)
+        done = self._done if self._left is None else max(0, self._items - self._left())
+        return Loading(self._release, self.report.steps[-1].step.value, done, self._items)

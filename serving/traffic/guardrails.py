@@ -262,7 +262,7 @@ def _errors(guardrail: Guardrail, sample: _Sample) -> _Finding:
     if few and span is None:
         return few
     span = span or _judge(sample.policy, stable, candidate, asked, sample.policy.min_samples)
-    before, failed = (count / of for count, of in (span.stable, span.candidate))
+    before, failed = (count / total for count, total in (span.stable, span.candidate))
     limit = before + guardrail.margin
     detail = (
         f"{share(failed)} of {span.candidate[1]:.0f} requests failed {_when(sample, sample.candidate.window_s, span)}"
@@ -281,23 +281,25 @@ def _judge_few(sample: _Sample, margin: float) -> _Span | None:
     stable, candidate = (
         _counts(arm, _failed_itself, _late(arm, UNANSWERED_S)) for arm in (sample.stable, sample.candidate)
     )
-    (failed, of), before = candidate.whole, stable.whole
+    (failed, total), before = candidate.whole, stable.whole
     moments = sample.candidate.window.moments + len(candidate.late)
     if moments < SEVERAL or not before[1]:
         return None
-    evidence = share_exceeds((moments, moments + of - failed), before, margin) + _seldom(sample.policy, of)
+    evidence = share_exceeds((moments, moments + total - failed), before, margin) + _seldom(sample.policy, total)
     return _Span(before, candidate.whole, evidence) if p_value(evidence) < sample.policy.alpha else None
 
 
-def _seldom(policy: TrafficPolicy, of: float) -> float:
+def _seldom(policy: TrafficPolicy, total: float) -> float:
     """Return an addition to the evidence of an arm with few requests, because it is tested only after each new request."""
-    return math.log(max(1.0, LOOKS / (STEPS_OF_A_DAY * max(1, policy.min_samples)))) if of < policy.min_samples else 0.0
+    return (
+        math.log(max(1.0, LOOKS / (STEPS_OF_A_DAY * max(1, policy.min_samples)))) if total < policy.min_samples else 0.0
+    )
 
 
 def _failed(window: Window) -> Counted:
     """Return how many requests failed, were refused or were cancelled after a long wait, and the number of requests."""
-    failed, of = _failed_itself(window)
-    return failed + window.refused, of + window.refused
+    failed, total = _failed_itself(window)
+    return failed + window.refused, total + window.refused
 
 
 def _failed_itself(window: Window) -> Counted:

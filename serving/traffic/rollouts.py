@@ -161,13 +161,13 @@ class Rollouts:
             await self._pages.close()
         await asyncio.to_thread(self._breaches.close)
 
-    def _leave(self, of: ModelIdentifier, left: Mapping[str, Connected], kept: Mapping[str, Connected]) -> None:
+    def _leave(self, identifier: ModelIdentifier, left: Mapping[str, Connected], kept: Mapping[str, Connected]) -> None:
         """Close the models in `left` but not in `kept`, after they have answered their requests and ended their sequences."""
         there = [one.model for one in kept.values()]
         for one in left.values():
             if one.model not in there:
                 task = self._loop.create_task(one.model.drain())
-                self._leaving[task] = of, one.model
+                self._leaving[task] = identifier, one.model
                 task.add_done_callback(self._leaving.pop)
 
     async def _fetch(self, url: str) -> bytes:

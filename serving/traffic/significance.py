@@ -27,10 +27,10 @@ def p_value(evidence: float) -> float:
 
 def share_above(counted: Counted, share: float) -> float:
     """Return the evidence that the true share is above this one."""
-    count, of = counted
-    if count <= of * share:
+    count, total = counted
+    if count <= total * share:
         return 0.0
-    return _likelihood(counted, count / of) - _likelihood(counted, share)
+    return _likelihood(counted, count / total) - _likelihood(counted, share)
 
 
 def share_exceeds(candidate: Counted, stable: Counted, margin: float) -> float:
@@ -116,10 +116,10 @@ def mean_above_zero(values: Sequence[float]) -> float:
     return _students(worth / 2 * mean * mean * len(values) / spread, worth)
 
 
-def _students(evidence: float, of: float) -> float:
-    """Return the evidence, reduced because the scatter is estimated from only `of` values."""
-    freedom = of - 1.0
-    return of / 2 * math.log1p(2 * evidence / freedom) if freedom > 0.0 else 0.0
+def _students(evidence: float, values: float) -> float:
+    """Return the evidence, reduced because the scatter is estimated from only so many values."""
+    freedom = values - 1.0
+    return values / 2 * math.log1p(2 * evidence / freedom) if freedom > 0.0 else 0.0
 
 
 def _scatter(seconds: Sequence[float]) -> float:

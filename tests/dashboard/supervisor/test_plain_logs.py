@@ -27,7 +27,7 @@ def test_a_childs_output_is_plain_in_every_log(tmp_path: Path) -> None:
         with closing(RotatingLog(spec.log)) as log:
             child = Child(spec, log)
             await child.start(lambda pid: None)
-            return await child.ended()
+            return await child.wait_until_ended()
 
     ending = asyncio.run(run())
     assert ending.code == 3
