@@ -6,6 +6,9 @@ A call counts if it enters a function of repository/, serving/ or dashboard/. It
 stack is in another file, and a return if the called file was visited before. A parse reads a text in protobuf's text format.
 Database statements are counted separately, because each one calls a function of dashboard/shared/changes.py. Before the counted
 request, another one of the same kind has imported all modules and filled all caches.
+
+The server runs some functions at intervals, whether a request is under way or not (PERIODIC). Their calls are left out, because
+their number depends on the duration of the walk. A timer that a request starts, such as that of the access log, counts.
 """
 
 import argparse
@@ -30,6 +33,10 @@ ROOT = Path(__file__).resolve().parents[1]
 OWN = tuple(f"{ROOT / package}{os.sep}" for package in ("repository", "serving", "dashboard"))
 STATEMENTS = str(ROOT / "dashboard" / "shared" / "changes.py")
 PARSER = f"protobuf{os.sep}text_format.py"
+PERIODIC = {
+    (str(ROOT / "serving" / module), "_run")
+    for module in ("torchserve/telemetry/metrics_log.py", "models/residency.py")
+}
 SETTLED_S = 0.3  # the time after an answer in which the server finishes its work for that request
 REPORT = "WALK_REPORT"  # the variable that names the file for the counts of a server
 
@@ -96,6 +103,8 @@ class Walk:
             return
         if not code.co_filename.startswith(OWN) or _resumes(frame, code):
             return
+        if _is_periodic(frame):
+            return
         self._calls += 1
         caller = _own_caller(frame)
         if caller not in ("", code.co_filename):
@@ -107,6 +116,12 @@ class Walk:
 def _resumes(frame: FrameType, code: CodeType) -> bool:
     """Return whether the event continues a generator or coroutine: the argument of RESUME is 0 only at its start."""
     return bool(code.co_code[frame.f_lasti + 1] & 3)
+
+
+def _is_periodic(frame: FrameType | None) -> bool:
+    while frame is not None and (frame.f_code.co_filename, frame.f_code.co_name) not in PERIODIC:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _own_caller(frame: FrameType) -> str:
