@@ -49,6 +49,9 @@ class Histogram:
         self.total = 0
         self.sum_ns = 0
 
+    def as_json(self) -> dict[str, object]:
+        return {"total": self.total, "sum_ns": self.sum_ns, "counts": self.counts}
+
     def add(self, nanoseconds: int, times: int = 1) -> None:
         """Count a duration `times` times."""
         us = nanoseconds // 1000

@@ -18,6 +18,7 @@ from json import JSONDecodeError
 from typing import NamedTuple
 
 from repository.config.traffic import Guardrail, TrafficPolicy
+from serving.telemetry.label_text import escape_label
 from serving.traffic.figures import ArmFigures
 from serving.traffic.significance import Counted
 
@@ -45,7 +46,7 @@ class PageReading(NamedTuple):
 def read_page(page: str, name: str, labels: dict[str, str]) -> PageReading:
     """Read one metric of a page in Prometheus' text format."""
     counter, found, values = name.endswith(_COUNTER_ENDS), False, 0.0
-    wanted = {label: _escaped(value) for label, value in labels.items()}
+    wanted = {label: escape_label(value) for label, value in labels.items()}
     for line in page.splitlines():
         if line.startswith("# TYPE "):
             _, _, family, kind = (*line.split(" "), "", "")[:4]
@@ -55,11 +56,6 @@ def read_page(page: str, name: str, labels: dict[str, str]) -> PageReading:
             if all(given.get(label) == value for label, value in wanted.items()):
                 values, found = values + float(sample["value"]), True
     return PageReading(counter, values if found else None)
-
-
-def _escaped(text: str) -> str:
-    """Return a label's value with the escapes of Prometheus' text format."""
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 class Readings:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInput, ModelOutput
 
 from repository.config.traffic import Remote, TrafficPolicy
-from repository.core.histogram import Histogram
 from serving.core.datatypes import BY_CONFIG
 from serving.core.errors import safely, storable
 from serving.core.model_identifier import ModelIdentifier
@@ -286,7 +285,7 @@ def _arm_report(arm: Arm, window_s: float) -> JsonObject:
         "requests": figures.requests,
         "errors": figures.errors,
         "withdrawn": figures.withdrawn,
-        "latency": _histogram_report(figures.latency),
+        "latency": figures.latency.as_json(),
         "window": _window_report(figures, window_s),
     }
 
@@ -321,13 +320,9 @@ def _shadow_report(figures: ShadowFigures) -> JsonObject:
         "failed": figures.failed,
         "dropped": dict(figures.dropped),
         "trouble": figures.trouble and {"reason": storable(figures.trouble[0]), "at": figures.trouble[1]},
-        "stable_latency": _histogram_report(figures.stable_latency),
-        "candidate_latency": _histogram_report(figures.candidate_latency),
+        "stable_latency": figures.stable_latency.as_json(),
+        "candidate_latency": figures.candidate_latency.as_json(),
     }
-
-
-def _histogram_report(histogram: Histogram) -> JsonObject:
-    return {"total": histogram.total, "sum_ns": histogram.sum_ns, "counts": histogram.counts}
 
 
 def _difference(stable: ModelConfig, candidate: ModelConfig) -> str:

@@ -17,7 +17,7 @@ from ipaddress import ip_address, ip_network
 
 import orjson
 
-from repository.core.histogram import BOUNDS_US, Histogram
+from repository.core.histogram import BOUNDS_US
 from serving.core.errors import unavailable
 from serving.core.model_identifier import ModelIdentifier
 from serving.frontends.http1.exchange import Exchange
@@ -218,9 +218,9 @@ def model_values(model: ModelStatistics) -> JsonObject:
         "cache_hits": model.cache_hit.count,
         "cache_misses": model.cache_miss.count,
         "batches": {size: batch.count for size, batch in model.batches.items()},
-        "request_latency": _histogram(model.request_latency),
-        "queue_latency": _histogram(model.queue_latency),
-        "compute_latency": _histogram(model.compute_latency),
+        "request_latency": model.request_latency.as_json(),
+        "queue_latency": model.queue_latency.as_json(),
+        "compute_latency": model.compute_latency.as_json(),
     }
 
 
@@ -230,7 +230,3 @@ def _memory(memory: MemoryUse) -> JsonObject:
 
 def _duration(duration: Duration) -> dict[str, int]:
     return {"count": duration.count, "ns": duration.ns}
-
-
-def _histogram(histogram: Histogram) -> JsonObject:
-    return {"total": histogram.total, "sum_ns": histogram.sum_ns, "counts": histogram.counts}

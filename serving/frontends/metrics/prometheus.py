@@ -17,6 +17,7 @@ from repository.core.histogram import BOUNDS_US, Counts, Histogram
 from serving.frontends.metrics.hardware import Gpu, HardwareReadings
 from serving.frontends.metrics.summaries import Summaries
 from serving.resources.response_cache import ResponseCache
+from serving.telemetry.label_text import escape_label
 from serving.telemetry.request_log import RequestLog
 from serving.telemetry.statistics import FIRST_RESPONSE_FAMILY, ModelStatistics
 from serving.traffic.arms import Arm
@@ -435,8 +436,4 @@ def _label_values(model: ModelStatistics) -> dict[str, str]:
 
 def _labels(labels: dict[str, str]) -> str:
     """Return labels as text, sorted by name, as in Triton."""
-    return ",".join(f'{name}="{_escape(text)}"' for name, text in sorted(labels.items()))
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return ",".join(f'{name}="{escape_label(text)}"' for name, text in sorted(labels.items()))

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import Reply
 from serving.frontends.metrics.prometheus import CONTENT_TYPE
+from serving.telemetry.label_text import escape_label
 from serving.torchserve.registry.errors import bad_request
 from serving.torchserve.telemetry.metric_families import Family
 from serving.torchserve.telemetry.metric_values import MetricValues
@@ -60,7 +61,7 @@ class MetricsPage:
         yield f"# HELP {family.name} Torchserve prometheus {family.type} metric with unit: {unit}\n"
         yield f"# TYPE {family.name} {family.type}\n"
         for labels, value in self._values.samples(family):
-            text = "".join(f'{name}="{_escaped(one)}",' for name, one in labels)
+            text = "".join(f'{name}="{escape_label(one)}",' for name, one in labels)
             yield f"{family.name}{f'{{{text}}}' if text else ''} {value!r}\n"
 
 
@@ -70,7 +71,3 @@ def _named(query: str) -> set[str]:
         return {value for key, value in parse_qsl(query, max_num_fields=MAX_QUERY_FIELDS) if key == "name[]"}
     except ValueError:
         raise bad_request(f"expected at most {MAX_QUERY_FIELDS} names") from None
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
