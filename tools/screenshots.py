@@ -26,7 +26,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
 
-from tests.e2e.conftest import ARGUMENTS, PASSWORD, sign_in  # noqa: E402
+from tests.e2e.browser.conftest import ARGUMENTS, PASSWORD, sign_in  # noqa: E402
 from tests.support.clients import clients  # noqa: E402
 from tests.support.up_process import Up  # noqa: E402
 from tools.journey import save, take_journey  # noqa: E402

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.e2e.conftest import PASSWORD, new_context, sign_in
+from tests.e2e.browser.conftest import PASSWORD, new_context, sign_in
 from tests.support.exported_models import exported_models
 from tests.support.up_process import Up
 from tools.screenshots import EMPTY, FULL, ROOT, WIDTHS, Person, empty, prepare, wait_until_drawn

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
 
-from tests.e2e.conftest import PASSWORD
+from tests.e2e.browser.conftest import PASSWORD
 from tests.support.up_process import Up
 
 pytestmark = pytest.mark.browser

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e.conftest import new_context, sign_in
+from tests.e2e.browser.conftest import new_context, sign_in
 from tests.support.model_factory import helper, onnx_bytes
 from tests.support.serving_process import PATIENCE_S
 from tests.support.up_process import Up

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, Playwright, expect
 
-from tests.e2e.conftest import new_context
+from tests.e2e.browser.conftest import new_context
 from tests.support.serving_process import wait_until
 from tests.support.up_process import Up
 

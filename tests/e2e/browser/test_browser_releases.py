@@ -14,9 +14,9 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from repository.config.document import Document
+from tests.e2e.browser.conftest import PASSWORD, new_context, sign_in
 from tests.e2e.browser.house import House
 from tests.e2e.clients.tritonclient_adapter import TritonClient
-from tests.e2e.conftest import PASSWORD, new_context, sign_in
 from tests.support import model_factory
 from tests.support.ports import HOST
 from tests.support.serving_process import PATIENCE_S, wait_until

@@ -12,9 +12,9 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.e2e.browser.conftest import PASSWORD, Watch, new_context, sign_in
 from tests.e2e.browser.house import House
 from tests.e2e.browser.test_browser_accessibility import findings
-from tests.e2e.conftest import PASSWORD, Watch, new_context, sign_in
 from tests.support.clients import clients
 from tests.support.serving_process import ServerProcess, wait_until
 from tests.support.up_process import Up

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.dashboard.conftest import relu_bytes
-from tests.e2e.conftest import PASSWORD, new_context, sign_in
+from tests.e2e.browser.conftest import PASSWORD, new_context, sign_in
 from tests.support.model_factory import helper, onnx_bytes
 from tests.support.up_process import Up
 

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 
 from tests.dashboard.conftest import CONFIG, relu_bytes
-from tests.e2e.conftest import PASSWORD
+from tests.e2e.browser.conftest import PASSWORD
 from tests.support.serving_process import PATIENCE_S, wait_until
 from tests.support.up_process import Up
 
