@@ -4,7 +4,7 @@ them jumps while they load."""
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from playwright.sync_api import Browser, Page
@@ -88,16 +88,23 @@ def emptied(house: Up) -> None:
 
 def findings(page: Page) -> list[str]:
     """What axe-core finds, in each theme and width. Only the first theme is asked about more than colours."""
-    page.evaluate(AXE.read_text())
     found = []
     for width, height in WIDTHS.items():
         page.set_viewport_size({"width": width, "height": height})
         page.evaluate(DRAWN)  # what answers to the new size has done so
-        for theme in THEMES:
-            page.emulate_media(color_scheme=theme)
-            rules: Any = None if theme == THEMES[0] else COLOURS
-            found += [f"{width} px, {theme}: {one}" for one in page.evaluate(FINDINGS, rules)]
+        found += findings_at(page, width)
     page.set_viewport_size({"width": 1440, "height": 900})
+    return found
+
+
+def findings_at(page: Page, width: int) -> list[str]:
+    """What axe-core finds in each theme, at the width that the page has."""
+    page.evaluate(AXE.read_text())
+    found = []
+    for theme in THEMES:
+        page.emulate_media(color_scheme=theme)
+        rules: Any = None if theme == THEMES[0] else COLOURS
+        found += [f"{width} px, {theme}: {one}" for one in page.evaluate(FINDINGS, rules)]
     page.emulate_media(color_scheme=THEMES[0])
     return found
 
@@ -110,21 +117,33 @@ def test_axe_finds_what_is_wrong(view: Page) -> None:
     assert any("heading" in one for one in found)
 
 
-@pytest.mark.parametrize("path", FULL.values(), ids=FULL)
-def test_a_page_is_accessible(view: Page, path: str) -> None:
-    view.goto(path)
-    wait_until_drawn(view)
-    assert findings(view) == []
+class Loaded(NamedTuple):
+    """What was seen of a page that was loaded at each width."""
+
+    shifts: dict[int, list[tuple[float, list[str]]]]
+    findings: list[str]
 
 
-@pytest.mark.parametrize("path", FULL.values())
-def test_nothing_on_a_page_jumps_while_it_loads(shifting: Page, path: str) -> None:
+@pytest.fixture(scope="module", params=FULL.values(), ids=FULL)
+def loaded(shifting: Page, request: pytest.FixtureRequest) -> Loaded:
+    """Load a page once at each width, for both of the next tests: drawing its charts costs most of their time."""
+    shifts, found = {}, []
     for width, height in WIDTHS.items():
         shifting.set_viewport_size({"width": width, "height": height})
-        shifting.goto(path)
+        shifting.goto(request.param)
         wait_until_drawn(shifting)
         shifting.evaluate(DRAWN)
-        shifts: list[tuple[float, list[str]]] = shifting.evaluate("window.shifts")
+        shifts[width] = shifting.evaluate("window.shifts")
+        found += findings_at(shifting, width)
+    return Loaded(shifts, found)
+
+
+def test_a_page_is_accessible(loaded: Loaded) -> None:
+    assert loaded.findings == []
+
+
+def test_nothing_on_a_page_jumps_while_it_loads(loaded: Loaded) -> None:
+    for width, shifts in loaded.shifts.items():
         assert sum(value for value, _ in shifts) < MOST_SHIFT, f"{width} px: {shifts}"
 
 
