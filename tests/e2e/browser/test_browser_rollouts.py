@@ -115,7 +115,7 @@ def requests(house: House, name: str) -> Iterator[Counter[str]]:
         answer = http.post(f"{house.up.http_url}/v2/models/{name}/infer", json=body)
         answers[f"{answer.status_code} {answer.json().get('model_version', '')}".strip()] += 1
 
-    with clients(send, count=3):
+    with clients(send, count=2, pause=lambda: 0.03):
         yield answers
 
 
