@@ -18,7 +18,7 @@ from dashboard.models import Version
 from dashboard.releases.signatures import tensor_changes
 from dashboard.rollouts.form import Form
 from dashboard.uploads.services import _checked_files
-from repository.config import document, model_config, validation
+from repository.config import model_config, validation
 from repository.config.document import Document
 from repository.config.file_check import ModelFile, misfits
 from repository.config.lines import unified
@@ -30,13 +30,6 @@ from repository.core.errors import InvalidConfig
 from tests.dashboard.client_that_goes import asking, go
 from tests.support.serving_process import PATIENCE_S
 from tests.support.work_meter import grows_evenly
-
-
-@pytest.fixture(autouse=True)
-def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each text is read anew, as a person sends one that nobody has sent before."""
-    monkeypatch.setattr(document, "KEPT_CHARACTERS", -1)
-
 
 HEAD = 'backend: "onnxruntime"\nmax_batch_size: 8\n'
 TENSORS = 'input { name: "x" data_type: TYPE_FP32 dims: 4 }\noutput { name: "y" data_type: TYPE_FP32 dims: 4 }\n'

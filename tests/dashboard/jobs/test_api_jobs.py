@@ -50,6 +50,6 @@ def test_work_that_failed_at_once_answers_with_its_own_status(
     upload = as_inspected(received({"model.onnx": relu_bytes()}))
     answer = api.post(url(f"uploads/{upload.pk}/publish"), {})
     assert answer.status_code == 507
-    assert "1 MiB are free beside the 1,024 MiB that are kept" in answer.json()["error"]
+    assert "1 MiB are free in addition to the 1,024 MiB that are kept" in answer.json()["error"]
     again = api.get(url(f"uploads/{upload.pk}")).json()
     assert (again["state"], again["error"]) == ("inspected", answer.json()["error"])

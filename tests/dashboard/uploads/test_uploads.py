@@ -130,7 +130,7 @@ def test_what_would_fill_the_disk_is_refused_counting_what_others_still_send(
     monkeypatch.setattr(storage, "disk_usage", lambda folder: (1 << 40, 0, 200 << 20))
     create(actor, size=60 << 20)
     with pytest.raises(
-        StorageFull, match="100 MiB are free beside the 100 MiB that are kept for the database and logs"
+        StorageFull, match="100 MiB are free in addition to the 100 MiB that are kept for the database and logs"
     ):
         create(actor, size=60 << 20)
 
