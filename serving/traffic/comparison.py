@@ -148,7 +148,7 @@ def _compare_output(
         found.mismatch(f"output '{name}' is {kinds[0]} of stable but {kinds[1]} of the candidate")
     if stable.shape != candidate.shape:
         found.mismatch(
-            f"output '{name}' is {list(stable.shape)} of stable and {list(candidate.shape)} of the candidate"
+            f"output '{name}' is {list(stable.shape)} of stable but {list(candidate.shape)} of the candidate"
         )
     elif "BYTES" in kinds:
         if kinds[0] == kinds[1]:
