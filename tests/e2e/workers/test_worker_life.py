@@ -73,7 +73,7 @@ def test_a_worker_that_dies_fails_its_own_connections_alone_and_is_started_again
     for client in one_each(server).values():
         with client:
             assert setting.is_answered(client)
-    wait_until(lambda: "was ended by signal 9; it is started again" in server.log, what="the log")
+    wait_until(lambda: "was ended by signal 9; it is restarted in" in server.log, what="the log")
     assert "frontend worker" in server.log
 
 
