@@ -38,7 +38,7 @@ class Answer:
 
 def ask(server: Server, one: Ask) -> Answer:
     """Return the answer of a server on a connection of its own."""
-    connection = http.client.HTTPConnection(getattr(server, one.listener), timeout=PATIENCE_S)
+    connection = http.client.HTTPConnection(getattr(server, one.listener), timeout=5 * PATIENCE_S)  # it starts workers
     try:
         connection.request(one.method, one.target, one.body or None, dict(one.headers))
         response = connection.getresponse()

@@ -118,25 +118,37 @@ def test_a_stopped_worker_is_replaced_and_clients_that_came_meanwhile_are_answer
 
 
 def test_nobody_else_notices_a_worker_that_is_stopped(tmp_path: Path) -> None:
-    """Connections over both protocols are taken by the others within moments, long before it is replaced."""
+    """Connections over both protocols are taken by the others within moments, long before the worker is replaced."""
     onnx_scale(tmp_path)
     with ServerProcess(tmp_path, "--frontend-workers=2") as server:
         core = server.pid
-        victim, other = worker_pids(server)
-        os.kill(victim, signal.SIGSTOP)
-        for _ in range(16):
-            with connect(server) as client, Peer(server.grpc) as peer:
-                client.sendall(infer_request("scale"))
-                assert Answers(client).next()[0] == 200
-                assert peer.is_served(1)
-                assert owner(server, client) == other
-        assert victim in worker_pids(server), "all were answered while it was there"
-        wait_until(lambda: len(worker_pids(server)) == 2 and victim not in worker_pids(server), what="its replacement")
-        assert (server.pid, other in worker_pids(server)) == (core, True)
-        for client in one_each(server).values():
-            with client:
-                client.sendall(infer_request("scale"))
-                assert Answers(client).next()[0] == 200
+        # On a full machine even moments may outlast the worker.
+        assert any(_answered_while_stopped(server) for _ in range(5))
+        assert server.pid == core
+
+
+def _answered_while_stopped(server: ServerProcess) -> bool:
+    """Stop a worker, to which the kernel gives every second client. Whether all are answered before it is replaced."""
+    for client in one_each(server).values():
+        with client:
+            client.sendall(infer_request("scale"))
+            assert Answers(client).next()[0] == 200
+    victim, other = worker_pids(server)
+    os.kill(victim, signal.SIGSTOP)
+    for _ in range(10):
+        with connect(server) as client, Peer(server.grpc) as peer:
+            client.sendall(infer_request("scale"))
+            assert Answers(client).next()[0] == 200
+            assert peer.is_served(1)
+            assert owner(server, client) != victim
+    meanwhile = victim in worker_pids(server)
+    wait_until(lambda: len(worker_pids(server)) == 2 and victim not in worker_pids(server), what="its replacement")
+    assert other in worker_pids(server)
+    for client in one_each(server).values():
+        with client:
+            client.sendall(infer_request("scale"))
+            assert Answers(client).next()[0] == 200
+    return meanwhile
 
 
 def test_a_worker_that_goes_on_accepts_again(setting: Setting) -> None:
