@@ -31,7 +31,9 @@ class RepositoryPoller:
         self._loader = loader
         self._listed = False
         self._warned: set[str] = set()  # of folders that cannot be models
-        self._fingerprints: dict[ModelIdentifier, object] = {}  # as each model was when it was last taken up
+        self._fingerprints: dict[
+            ModelIdentifier, object
+        ] = {}  # of each model's files at its last load; None: load it again
 
     async def list_models(self) -> list[tuple[str, ServingError]]:
         """List what is in the cloud. Return the addresses that did not answer.
@@ -70,6 +72,6 @@ class RepositoryPoller:
         }
         failed_loads = await failures(loads)
         for model, _ in failed_loads:
-            if not self._repositories.is_current(model):
-                self._fingerprints.pop(model, None)
+            if not self._repositories.is_current(model):  # it stays known: it is unloaded if it goes meanwhile
+                self._fingerprints[model] = None
         return failed + [(model.name, error) for model, error in failed_loads]

@@ -24,7 +24,7 @@ async def core(repository: Path | list[Path], **options: Any) -> AsyncIterator[I
     try:
         yield server
     finally:
-        await server.drain(10)
+        await server.drain(PATIENCE_S)
 
 
 async def infer(server: InferenceServer, model: str, inputs: dict[str, Any], **fields: Any) -> dict[str, Any]:

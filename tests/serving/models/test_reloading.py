@@ -4,9 +4,11 @@ import asyncio
 import os
 import shutil
 
+import fsspec
 import numpy as np
 import pytest
 
+from repository.remote.address import parse
 from serving.core.errors import Code, ServingError
 from tests.serving.gate import until
 from tests.serving.in_process import core, index, infer
@@ -223,6 +225,29 @@ async def test_a_server_does_not_become_ready_while_a_broken_model_is_tried_agai
         bad.write_bytes(whole)
         await server.load_model("bad")
         assert server.ready()
+
+
+async def test_a_model_that_is_deleted_while_its_new_version_is_copied_is_unloaded(tmp_path, monkeypatch):
+    store, folder = fsspec.filesystem("memory"), f"/{tmp_path.name}"
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    model_factory.onnx_scale(tmp_path)
+    store.put(str(tmp_path / "scale"), f"{folder}/scale", recursive=True)
+    get = type(store).get
+
+    def get_and_delete(self, sources, targets, **more):
+        get(self, sources, targets, **more)
+        store.rm(folder, recursive=True)
+        store.mkdir(folder)
+
+    options = {"model_control_mode": "poll", "repository_poll_secs": 1000.0, "repository_cache_folder": cache}
+    async with core([parse(f"memory:/{folder}")], **options) as server:
+        assert server.model_ready("scale")
+        store.cp_file(f"{folder}/scale/1/model.onnx", f"{folder}/scale/2/model.onnx")
+        monkeypatch.setattr(type(store), "get", get_and_delete)
+        for _ in range(4):  # a change counts when it is seen twice
+            await server._manager.poller.poll()
+        assert not server.model_ready("scale")
 
 
 async def test_a_backends_command_line_setting_is_the_default_of_its_models_parameter(tmp_path):
