@@ -6,12 +6,12 @@ BIN := $(VENV)/bin
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser)
 RUN_LOCKS := server dashboard examples
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
-SUITE = -n auto --no-loadscope-reorder -m "not soak and not gpu$(if $(filter no,$(BROWSER)), and not browser)" $(TESTS)
+SUITE = -n auto --no-loadscope-reorder -m "not soak and not gpu and not conversions$(if $(filter no,$(BROWSER)), and not browser)" $(TESTS)
 
 # Containers often set it; every server that a test starts would then compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-changed test-javascript test-python test-workers test-compiled compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-instructions-compiled bench-memory bench-perf-analyzer fuzz soak rollout-soak screenshots guide docs formats examples clean help
+.PHONY: run test test-changed test-javascript test-python test-workers test-compiled test-conversions conversion-figures compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-instructions-compiled bench-memory bench-perf-analyzer bench-generators bench-tuning fuzz soak rollout-soak batch-soak screenshots guide docs formats examples clean help
 .DEFAULT_GOAL := help
 
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
@@ -36,6 +36,17 @@ test-compiled: compiled test-python  ## Run every test that is written in Python
 
 compiled: $(VENV)/.installed  ## Compile the modules of a request's path (some minutes, a C compiler): a third less work for each.
 	$(BIN)/python -m tools.compile_serving
+
+test-conversions: export MAKE_ENVIRONMENTS = yes
+test-conversions: $(VENV)/.installed-dev  ## Convert real artefacts of other tools; the first run fetches 1.5 GB of their packages.
+	$(PYTEST) -m conversions $(or $(TESTS),tests/dashboard/conversions)
+
+conversion-figures: export CONVERSION_FIGURES = $(CURDIR)/tests/dashboard/conversions/figures.jsonl
+conversion-figures: export MAKE_ENVIRONMENTS = yes
+conversion-figures: $(VENV)/.installed-dev  ## Convert real artefacts over REST, and write their figures to docs/formats.md.
+	rm -f $(CONVERSION_FIGURES)
+	$(PYTEST) -m conversions tests/dashboard/conversions/test_artefacts_over_rest.py
+	$(BIN)/python -m tools.write_docs
 
 coverage: $(VENV)/.installed-dev node_modules/.installed chromium torchserve  ## Run the tests, slower by a third, and print how many lines and branches they reach.
 	$(BIN)/coverage erase
@@ -71,6 +82,13 @@ bench-memory: $(VENV)/.installed-dev  ## Measure what loading, a thousand models
 	$(BIN)/python -m benchmarks.many_models
 	$(BIN)/python -m benchmarks.large_tensors
 
+bench-generators: $(VENV)/.installed-dev  ## Compare the load generator of the product with wrk, h2load and perf_analyzer.
+	$(BIN)/python -m benchmarks.generators
+
+bench-tuning: $(VENV)/.installed-dev  ## Replay the search of tunings over the grids of five models. GRIDS=FOLDER measures new grids into a folder first.
+	$(if $(GRIDS),$(BIN)/python -m benchmarks.tuning_grids record $(GRIDS) --seconds $(or $(TUNING_SECONDS),1800))
+	$(BIN)/python -m benchmarks.tuning_grids replay $(or $(GRIDS),tests/dashboard/tuning/grids)
+
 bench-perf-analyzer: $(VENV)/.installed-dev  ## Run NVIDIA's perf_analyzer over HTTP, gRPC, streams, sequences and shared memory.
 	$(BIN)/python -m benchmarks.perf_analyzer
 
@@ -83,6 +101,9 @@ soak: $(VENV)/.installed-dev  ## Ask a million requests (SOAK_REQUESTS) under ch
 
 rollout-soak: $(VENV)/.installed-dev  ## Ask half a million requests (ROLLOUT_REQUESTS) through a whole rollout, and count the shares.
 	$(BIN)/python -m benchmarks.rollout_soak --requests $(or $(ROLLOUT_REQUESTS),500000)
+
+batch-soak: $(VENV)/.installed-dev  ## Send a million rows (BATCH_ROWS) through a batch job, kills and live requests, and measure the p99 of these.
+	$(BIN)/python -m benchmarks.batch_soak --rows $(or $(BATCH_ROWS),1000000)
 
 screenshots: $(VENV)/.installed-dev chromium  ## Take pictures of every page.
 	$(BIN)/python -m tools.screenshots
@@ -154,7 +175,9 @@ node_modules/.installed: package.json package-lock.json | $(VENV)/.installed-dev
 	  echo "TypeScript and axe-core could not be installed by npm (try $$try of 3)."; sleep 5; \
 	done; exit 1
 
-# Each lock keeps to the versions of those before it, so that any of them can be installed together.
+# Each lock keeps to the versions of those before it, so that any of them can be installed together. Those of conversions keep to
+# the server's, so that their environments borrow its packages; XGBoost needs NCCL only to train on several GPUs. PyTorch and
+# TensorRT are always the server's, whose libraries for the GPU are not on PyPI, or depend on the machine.
 lock = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-package torch \
 	  --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) $(1:%=requirements/%) \
 	  $(2:%=--constraint requirements/%.txt)
@@ -165,9 +188,16 @@ lock: $(VENV)/.installed-dev  ## Lock what requirements/*.in need, with hashes. 
 	$(call lock,examples.in,$(filter-out examples,$(RUN_LOCKS))) -o requirements/examples.txt
 	$(call lock,cloud.in,$(RUN_LOCKS)) -o requirements/cloud.txt
 	$(call lock,opentelemetry.in,$(RUN_LOCKS) cloud) -o requirements/opentelemetry.txt
+	$(call lock,parquet.in,$(RUN_LOCKS)) -o requirements/parquet.txt
 	$(call lock,compile.in,$(RUN_LOCKS)) -o requirements/compile.txt
-	$(call lock,dev.in,$(RUN_LOCKS) cloud opentelemetry compile) -o requirements/dev.txt
-	@for apart in $(basename $(wildcard requirements/bench/*.in requirements/formats/*.in)); do \
+	$(call lock,dev.in,$(RUN_LOCKS) cloud opentelemetry parquet compile) -o requirements/dev.txt
+	@for apart in $(basename $(wildcard requirements/bench/*.in)); do \
 	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-emit-package torch \
+	  --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) $$apart.in -o $$apart.txt || exit 1; \
+	done
+	@for apart in $(basename $(wildcard requirements/convert/*.in)); do \
+	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --generate-hashes --no-emit-package torch \
+	  --no-emit-package nvidia-nccl-cu12 --no-emit-package tensorrt-cu13 --no-emit-package tensorrt-cu13-libs \
+	  --no-emit-package tensorrt-cu13-bindings --constraint requirements/server.txt \
 	  --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) $$apart.in -o $$apart.txt || exit 1; \
 	done

@@ -35,7 +35,7 @@ STATEMENTS = str(ROOT / "dashboard" / "shared" / "changes.py")
 PARSER = f"protobuf{os.sep}text_format.py"
 PERIODIC = {
     (str(ROOT / "serving" / module), "_run")
-    for module in ("torchserve/telemetry/metrics_log.py", "models/residency.py")
+    for module in ("torchserve/telemetry/metrics_log.py", "models/residency.py", "resources/child_watch.py")
 }
 SETTLED_S = 0.3  # the time after an answer in which the server finishes its work for that request
 REPORT = "WALK_REPORT"  # the variable that names the file for the counts of a server

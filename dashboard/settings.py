@@ -21,6 +21,8 @@ DATA_DIR: Path = _env["SLIPWAY_DATA"]
 MODEL_REPOSITORY = DATA_DIR / "models"
 STAGING_DIR = DATA_DIR / "staging"
 ARCHIVE_DIR = DATA_DIR / "archive"
+BATCH_DIR = DATA_DIR / "batches"
+ENVIRONMENTS_DIR = DATA_DIR / "environments"  # of the recipes; made when first needed
 LOG_DIR = DATA_DIR / "logs"
 BROKER_DIR = DATA_DIR / "broker"
 HEARTBEAT_DIR = DATA_DIR / "heartbeats"
@@ -37,6 +39,7 @@ def _prepare_folders() -> None:
         MODEL_REPOSITORY,
         STAGING_DIR,
         ARCHIVE_DIR,
+        BATCH_DIR,
         LOG_DIR,
         HEARTBEAT_DIR,
         CHANGES_DIR,
@@ -111,6 +114,15 @@ INSPECT_TIMEOUT = _env["SLIPWAY_INSPECT_TIMEOUT"]
 INSPECT_MEMORY_BYTES = _env["SLIPWAY_INSPECT_MEMORY_BYTES"]
 # Folders of TorchServe set-ups that pages and REST may import; none by default.
 IMPORT_FOLDERS = _env["SLIPWAY_IMPORT_FOLDERS"]
+
+# -- batch jobs ------------------------------------------------------------------------------------------------------
+# The folders and the prefixes of buckets whose files batch jobs may read; none by default.
+SOURCE_FOLDERS = _env["SLIPWAY_SOURCE_FOLDERS"]
+SOURCE_BUCKETS = _env["SLIPWAY_SOURCE_BUCKETS"]
+SOURCE_URLS = _env["SLIPWAY_SOURCE_URLS"]
+SOURCE_MLFLOW = _env["SLIPWAY_SOURCE_MLFLOW"]
+BATCH_DAYS = _env["SLIPWAY_BATCH_DAYS"]
+BATCH_BYTES = _env["SLIPWAY_BATCH_BYTES"]
 
 # -- Django ----------------------------------------------------------------------------------------------------------
 DEBUG = _env["SLIPWAY_DEBUG"]
@@ -280,7 +292,9 @@ if not REDIS_URL:
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_SERIALIZER = "json"
 CELERY_TASK_IGNORE_RESULT = True
-CELERY_WORKER_CONCURRENCY = 2
+# A batch job, a fetch, a conversion and a measurement or tuning may run beside each other, because jobs of such a kind take
+# turns (Kind.turn). Two threads are left for short jobs.
+CELERY_WORKER_CONCURRENCY = 6
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
@@ -312,6 +326,7 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": True,
     # Names for fields that share a name but have different choices.
     "ENUM_NAME_OVERRIDES": {
+        "MeasurementState": "dashboard.shared.choices.MeasurementState",
         "ReleaseKind": "dashboard.shared.choices.ReleaseKind",
         "ReleaseState": "dashboard.shared.choices.ReleaseState",
         "RolloutKind": "dashboard.shared.choices.RolloutKind",

@@ -17,20 +17,23 @@ REQUIREMENTS = ROOT / "requirements"
 # `ts` is the package that handlers of TorchServe's import (serving/torchserve/ts-path).
 OWN = {"dashboard", "serving", "repository", "tests", "benchmarks", "examples", "tools", "ts"}
 # Made by the Python backend for the code it runs; a file beside that code; NVIDIA's, TensorFlow and OpenTelemetry,
-# from files of their own; what TorchServe's handlers of images and texts need, and bring.
+# from files of their own; what TorchServe's handlers of images and texts need, and bring; a search that ours is compared with.
 NOT_INSTALLED = {
     *("triton_python_backend_utils", "ink", "tensorrt", "tensorflow", "opentelemetry"),
-    *("PIL", "torchvision", "torchtext", "captum", "transformers"),
+    *("PIL", "torchvision", "torchtext", "captum", "transformers", "optuna"),
 }
-# They run in environments of their own, from requirements/bench and requirements/formats, or are served.
+# They run in environments of their own, from requirements/bench and requirements/convert, or are served.
 APART = (
     ROOT / "benchmarks" / "servers" / "programs",
     ROOT / "tools" / "formats" / "makers",
+    ROOT / "dashboard" / "conversions" / "recipes",
+    ROOT / "dashboard" / "conversions" / "recipes" / "python_steps",
+    ROOT / "tests" / "dashboard" / "conversions" / "makers",
     ROOT / "tests" / "e2e" / "torchserve" / "handlers",
     ROOT / "tests" / "e2e" / "torchserve" / "seed",
 )
 BESIDE = {path.stem for path in (ROOT / "examples").glob("*.py")}  # the training scripts import each other
-LOCKED = ["server", "dashboard", "examples", "cloud", "opentelemetry", "dev"]
+LOCKED = ["server", "dashboard", "examples", "cloud", "opentelemetry", "parquet", "dev"]
 INSTALLED = ["server.in", "torch.txt", "dashboard.in", "examples.in", "dev.in"]
 SERVER = ["server.in", "torch.txt"]
 
@@ -83,7 +86,7 @@ def imported(folders: list[str]) -> dict[str, str]:
     ("folders", "files"),
     [
         (["serving", "repository"], SERVER),
-        (["dashboard"], [*SERVER, "dashboard.in"]),
+        (["dashboard"], [*SERVER, "dashboard.in", "parquet.in"]),
         (["examples/models"], [*SERVER, "examples.in"]),
         (["tests", "benchmarks", "examples", "tools"], INSTALLED),
     ],

@@ -33,6 +33,12 @@ from tools.journey import save, take_journey  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTHS = {1440: 900, 390: 800}
+SOURCES = {
+    "SLIPWAY_SOURCE_FOLDERS": "/srv/models",
+    "SLIPWAY_SOURCE_BUCKETS": "s3://models/released",
+    "SLIPWAY_SOURCE_URLS": "https://models.example.org/public",
+    "SLIPWAY_SOURCE_MLFLOW": "https://mlflow.example.org",
+}
 GUIDE = ROOT / "docs" / "images" / "guide"
 FULL = {
     "overview": "/",
@@ -46,14 +52,20 @@ FULL = {
     "all-rollouts": "/rollouts/",
     "rollouts": "/models/tagged/rollouts/",
     "rollout-new": "/models/tagged/rollouts/new?candidate=2",
+    "benchmark": "/models/digits/versions/1/benchmark",
+    "benchmarks": "/benchmarks?run=1&run=2",
+    "batches": "/models/digits/batches",
+    "tune": "/models/digits/versions/1/tune",
     "compare": "/models/digits/compare?a=v1&b=v2",
     "compare-releases": "/models/doubled/compare?a=r1&b=r2",
     "failed-releases": "/models/doubled/releases/",
     "configuration": "/models/digits/configuration",
+    "advice": "/models/digits/advice",
     "playground": "/models/digits/playground",
     "model-activity": "/models/digits/activity",
     "model-log": "/models/doubled/log",
     "upload": "/models/new",
+    "upload-from-source": "/models/new?from=hugging_face",
     "import": "/models/import",
     "jobs": "/jobs/",
     "job": "/jobs/1/",
@@ -195,6 +207,10 @@ def prepare(person: Person) -> None:
     person.call("POST", "models/digits/examples", json={"name": "nothing drawn", "request": {"inputs": [blank]}})
     answer = person.call("POST", "models/digits/examples/nothing drawn/answer", json={})
     person.call("PATCH", "models/digits/examples/nothing drawn", json={"expected": answer, "golden": True})
+    for name in ("digits", "digits_torch"):
+        measurements = f"models/{name}/versions/1/measurements"
+        person.call("POST", measurements, json={"loads": [1, 4], "window_s": 0.5})
+        wait(lambda at=measurements: person.call("GET", at)["results"][0]["state"] == "done")
 
 
 def roll_out(person: Person) -> None:
@@ -276,7 +292,7 @@ def take_for_readme(browser: Browser, address: str) -> None:
 @contextmanager
 def slipway() -> Iterator[Up]:
     folder = tempfile.TemporaryDirectory(prefix="slipway-pictures-")
-    with folder, Up(Path(folder.name) / "data", SLIPWAY_ADMIN_PASSWORD=PASSWORD) as up:
+    with folder, Up(Path(folder.name) / "data", SLIPWAY_ADMIN_PASSWORD=PASSWORD, **SOURCES) as up:
         yield up.start()
 
 

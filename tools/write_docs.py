@@ -1,15 +1,19 @@
-"""Writes the tables of docs/ that are generated from code: `make docs`. Two comments enclose each table; a test compares it."""
+"""Writes the tables of docs/ that are generated: `make docs`. Two comments enclose each table; a test compares it."""
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from dashboard.conversions.recipes.table import RECIPES, Recipe, Source, recipes_for
 from repository.config.backends import FILENAME_OF_SUFFIX
 from repository.config.model_config import SLIPWAY_PREFIX
 from repository.config.own_parameters import OWN_PARAMETERS
-from repository.files.foreign_formats import FOREIGN_FORMATS
+from repository.files.foreign_formats import FOREIGN_FORMATS, ForeignFormat
 
 _END = "\n<!-- end -->\n"
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+FIGURES = ROOT / "tests" / "dashboard" / "conversions" / "figures.jsonl"
 
 
 def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -24,11 +28,46 @@ def _parameters() -> str:
 
 def _formats() -> str:
     known = ((one, [end for end in one.endings if end not in FILENAME_OF_SUFFIX]) for one in FOREIGN_FORMATS)
-    rows = ((one.title, " ".join(f"`{end}`" for end in ends), one.remedy) for one, ends in known if ends)
+    rows = ((one.title, " ".join(f"`{end}`" for end in ends), _advice(one)) for one, ends in known if ends)
     return _table(("format", "names", "what to do"), rows)
 
 
-TABLES = {"parameters": ("configuration.md", _parameters), "formats": ("formats.md", _formats)}
+def _advice(kind: ForeignFormat) -> str:
+    """Return what a person does with a file: upload it, if a recipe takes it, or the remedy."""
+    takes = [one.takes for one in _recipes_of(kind)]
+    return f"upload it; the dashboard converts {', and '.join(takes)}" if takes else kind.remedy
+
+
+def _recipes_of(kind: ForeignFormat) -> list[Recipe]:
+    """Return the recipes for files that are not served, which take this kind alone or beside a file that some recipe wants."""
+    named = dict.fromkeys(kind.endings, kind)
+    found = [recipes_for(Source(Path(), (*named, *beside), named)) for beside in ((), ("config.json",), (".py",))]
+    return [one for one in RECIPES if not one.of_served and any(one in some for some in found)]
+
+
+def _conversions() -> str:
+    """The figures that `make conversion-figures` wrote; the last line of an artefact counts."""
+    found = {one["artefact"]: one for one in map(json.loads, FIGURES.read_text().splitlines())}
+    rows = (
+        (f"`{name}`", f"`{one['recipe']}`", f"{one['seconds']:.0f}", _number(one["maximum"]), _share(one["agreement"]))
+        for name, one in sorted(found.items(), key=lambda item: (item[1]["recipe"], item[0]))
+    )
+    return _table(("artefact", "recipe", "seconds", "maximum difference", "same label or class"), rows)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2g}"
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"
+
+
+TABLES = {
+    "parameters": ("configuration.md", _parameters),
+    "formats": ("formats.md", _formats),
+    "conversions": ("formats.md", _conversions),
+}
 
 
 def placed(name: str) -> str:

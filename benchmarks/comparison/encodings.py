@@ -9,9 +9,9 @@ import grpc
 import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 
-from benchmarks.loads.requests import Request, numbers, plain_json, v2_binary, v2_grpc, v2_json
 from benchmarks.servers import models
 from benchmarks.servers.process import CannotStart, Running, ask
+from dashboard.loads.requests import Request, numbers, plain_json, v2_binary, v2_grpc, v2_json
 
 ROW = models.inputs("mlp")
 FEATURES = {"features": numbers(ROW["input"])}

@@ -21,12 +21,12 @@ from benchmarks.comparison.measure import order
 from benchmarks.comparison.peers import expected_numbers
 from benchmarks.comparison.record import Key, Results, Unfinished
 from benchmarks.folders import CACHE, PROGRAMS, REPOSITORY
-from benchmarks.loads.requests import Request, plain_json
 from benchmarks.machine import commit, machine
 from benchmarks.servers.commands import NEEDS, pinned
 from benchmarks.servers.environments import made, variables_of
 from benchmarks.servers.models import write
 from benchmarks.servers.process import CannotStart, Running
+from dashboard.loads.requests import Request, plain_json
 from tests.support.serving_process import descendants
 from tests.support.torchserve_process import OURS, REAL, Server, torchserve
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from benchmarks.comparison.record import Key, Measurement
-from benchmarks.loads import closed_loop, open_loop
-from benchmarks.loads.requests import Request
+from benchmarks.loads import closed_loop
 from benchmarks.machine import cpu_seconds, own_cpu_seconds
 from benchmarks.servers.process import Running
+from dashboard.loads import load
+from dashboard.loads.connection import Target
+from dashboard.loads.requests import Request
 
 T = TypeVar("T")
 _SETTLE_S = 0.1  # the pause in which a server finishes its work for the last load
@@ -32,7 +34,7 @@ def opened(key: Key, running: Running, request: Request, per_second: float, seco
     """Measure Poisson arrivals. Their times differ from round to round, but are the same for every server."""
     own = time.process_time()
     with _measuring(key, running) as cpu:
-        outcome = open_loop.measure(_address(running, request), request, per_second, seconds, seed=key.round)
+        outcome = load.opened(Target(_address(running, request)), [request], per_second, seconds, seed=key.round)
     share = (time.process_time() - own) / outcome.seconds
     return _print(Measurement.of(key, outcome, cpu.tree_s, cpu.root_s, per_second, share))
 

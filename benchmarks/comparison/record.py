@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.loads.outcome import Outcome
+from dashboard.loads.outcome import Outcome
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from benchmarks.comparison.encodings import FEATURES, Encoding, plain, v2
 from benchmarks.folders import REPOSITORY
-from benchmarks.loads.requests import plain_json
 from benchmarks.servers import models, process
 from benchmarks.servers.commands import (
     WORKERS,
@@ -21,6 +20,7 @@ from benchmarks.servers.commands import (
     torchserve_command,
 )
 from benchmarks.servers.process import Running
+from dashboard.loads.requests import plain_json
 
 
 @dataclass(frozen=True)

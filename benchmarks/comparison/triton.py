@@ -11,9 +11,9 @@ from benchmarks.comparison.encodings import answer
 from benchmarks.comparison.measure import order
 from benchmarks.comparison.record import Key, Results, Unfinished
 from benchmarks.folders import CACHE, REPOSITORY
-from benchmarks.loads.requests import Request, v2_binary, v2_grpc, v2_json
 from benchmarks.machine import commit, machine
 from benchmarks.servers import models, process
+from dashboard.loads.requests import Request, v2_binary, v2_grpc, v2_json
 
 
 @dataclass(frozen=True)

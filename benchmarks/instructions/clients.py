@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 
 from benchmarks.instructions.models import INPUTS
-from benchmarks.loads.http2_client import DATA, END_HEADERS, END_STREAM, HEADERS, Http2Client, frame, length_prefixed
-from benchmarks.loads.requests import http_request, infer_message
+from dashboard.loads.http2_client import DATA, END_HEADERS, END_STREAM, HEADERS, Http2Client, frame, length_prefixed
+from dashboard.loads.requests import http_request, infer_message
 
 TIMEOUT_S = 120.0
 RECEIVED = 1 << 16  # the most bytes that one read receives

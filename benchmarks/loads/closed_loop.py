@@ -12,8 +12,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.loads.outcome import PERCENTILES, Outcome, outcome
-from benchmarks.loads.requests import Request
+from dashboard.loads.outcome import PERCENTILES, Outcome, outcome
+from dashboard.loads.requests import Request
 
 NEEDS = {"wrk": "wrk", "h2load": "nghttp2-client"}  # program -> package of Debian
 _LUA = """\
@@ -61,7 +61,8 @@ def parse_wrk(text: str) -> Outcome:
 
 
 def _h2load(folder: Path, address: str, request: Request, clients: int, seconds: int) -> Outcome:
-    headers = [part for name, value in request.headers.items() for part in ("-H", f"{name}: {value}")]
+    fields = {"content-type": "application/grpc", "te": "trailers", **request.headers}
+    headers = [part for name, value in fields.items() for part in ("-H", f"{name}: {value}")]
     # One stream at a time for each connection, and windows so large that flow control never pauses a transfer.
     shape = ["-t1", f"-c{clients}", "-m1", f"-D{seconds}", "-w20", "-W24"]
     url = f"http://{address}{request.path}"

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.folders import PROGRAMS, REPOSITORY, REQUIREMENTS
-from benchmarks.loads.requests import Request
 from benchmarks.servers.environments import made, variables_of
 from benchmarks.servers.models import write
 from benchmarks.servers.process import CannotStart, Running, process
+from dashboard.loads.requests import Request
 from tests.support.ports import free_ports
 
 WORKERS = os.cpu_count() or 1  # the number of worker processes of a peer, one for each core

@@ -14,27 +14,26 @@ from pathlib import Path
 
 from benchmarks.folders import CACHE, REQUIREMENTS
 
-# The locks of these peers lack torch, because it is large. Their sys.path ends with the project's packages, which have it.
-BORROW_TORCH = frozenset({"torchserve.txt", "torch.txt"})
+# The lock of this peer lacks torch, because it is large. Its sys.path ends with the project's packages, which have it.
+BORROWS_TORCH = "torchserve"
 
 
 class CannotInstall(Exception):
     """The packages of an environment could not be installed. The text gives the reason."""
 
 
-def made(name: str, requirements: Path | None = None) -> Path:
-    """Return the folder of the environment, created if needed. requirements: a lock file, by default that of the peer."""
-    requirements = requirements or REQUIREMENTS / f"{name}.txt"
+def made(name: str) -> Path:
+    """Return the folder of a peer's environment, created if needed."""
     folder = CACHE / "environments" / name
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may need the environment first at the same time
-        _make(folder, requirements)
+        _make(folder, REQUIREMENTS / f"{name}.txt")
     return folder
 
 
 def _make(folder: Path, requirements: Path) -> None:
-    borrows = requirements.name in BORROW_TORCH
+    borrows = folder.name == BORROWS_TORCH
     stamp = folder / "installed"
     wanted = hashlib.sha256(requirements.read_bytes()).hexdigest()
     if stamp.exists() and stamp.read_text() == wanted:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.loads.requests import Request
+from dashboard.loads.requests import Request
 from serving.compiled.loading import VARIABLE
 from tests.support.ports import free_ports
 from tests.support.serving_process import ServerProcess, descendants

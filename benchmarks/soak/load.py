@@ -14,7 +14,10 @@ import tritonclient.grpc.aio
 import tritonclient.http.aio
 from tritonclient.grpc import service_pb2 as pb
 
-from benchmarks.loads.http2_client import (
+from benchmarks.soak import models, questions
+from benchmarks.soak.questions import TITLES, Question
+from benchmarks.soak.record import HANGS_S, Segment
+from dashboard.loads.http2_client import (
     CANCEL,
     DATA,
     END_HEADERS,
@@ -26,9 +29,6 @@ from benchmarks.loads.http2_client import (
     frame,
     length_prefixed,
 )
-from benchmarks.soak import models, questions
-from benchmarks.soak.questions import TITLES, Question
-from benchmarks.soak.record import HANGS_S, Segment
 
 MESSAGES_A_STREAM = 200
 AFTER_A_FAILURE_S = 0.02

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from tritonclient.grpc import service_pb2 as pb
 
-from benchmarks.loads.requests import http_request
 from benchmarks.soak import models
+from dashboard.loads.requests import http_request
 
 TITLES = {
     models.SCALE: "ONNX",

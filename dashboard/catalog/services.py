@@ -6,7 +6,8 @@ from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.accounts.tokens import auth_file_kept, tokens_forget_model
 from dashboard.models import AuditEntry, Model, ModelState, Upload
-from dashboard.releases.services import generation_bump
+from dashboard.releases.selectors import current_document
+from dashboard.releases.services import generation_bump, model_want
 from dashboard.releases.storage import managed_repository
 from dashboard.shared.choices import DesiredState, ModelStatus, UploadState, VersionState
 from dashboard.shared.exceptions import Conflict, Invalid
@@ -18,7 +19,7 @@ _VERBS = {DesiredState.LOADED: ("model.load", "Load"), DesiredState.UNLOADED: ("
 
 
 def model_load(*, model: Model, actor: Actor) -> Model:
-    """Record that the model should be loaded, so that `watch` loads it or retries a load that failed.
+    """Record that the model should be loaded, so that `watch` loads it or retries a load that failed; an ensemble's steps, too.
 
     Raises Forbidden if the actor may not operate.
     Raises Conflict if no version is published.
@@ -40,8 +41,11 @@ def _want(model: Model, desired: DesiredState, actor: Actor) -> Model:
     with transaction.atomic():
         model = Model.locked(model.pk)
         before = model.desired_state
-        model.desired_state = desired
-        model.save(update_fields=["desired_state"])
+        if desired == DesiredState.LOADED:
+            model_want(model=model, document=current_document(model), actor=actor)
+        else:
+            model.desired_state = desired
+            model.save(update_fields=["desired_state"])
         audit_record(
             actor=actor,
             action=action,

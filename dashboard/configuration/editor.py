@@ -75,7 +75,7 @@ def base_release(request: HttpRequest) -> int | None:
 
 
 def preview_of(request: HttpRequest, model_name: str, arriving: Arriving | None = None) -> services.ConfigPreview:
-    """Return the preview of a request's JSON, {"text"} or {"base", "fields"}. Raises Invalid if the body is no JSON object.
+    """Return the preview of a request's JSON, {"text"} or {"base", "fields"}. Raises Invalid if the body is not a JSON object.
 
     arriving: the version that is to be published with the configuration.
     """

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import reverse
 from django.utils.functional import SimpleLazyObject
 
 from dashboard.access.authorisation import Right, actor_of, requires
@@ -39,13 +40,19 @@ class Conflicting(NamedTuple):
 def model_configuration(request: HttpRequest, name: str) -> HttpResponse:
     if request.method == "POST":
         return _apply(request, name)
-    return _page(request, name)
+    return configuration_page(request, name)
 
 
-def _page(
-    request: HttpRequest, name: str, typed: Document | None = None, error: DashboardError | None = None
+def configuration_page(
+    request: HttpRequest,
+    name: str,
+    typed: Document | None = None,
+    error: DashboardError | None = None,
+    summary: str = "",
 ) -> HttpResponse:
-    """Show the page. typed: the text that was refused with `error`; the form shows it again, with the same base release."""
+    """Show the page. typed: the text that the form shows in place of the newest release's text. It was refused with `error`,
+    and keeps its base release; without `error` it is a proposal. summary: the proposed reason for the change.
+    """
     head = model_context(name, "configuration")
     model = head["model"]
     release = newest_release(model)
@@ -61,10 +68,11 @@ def _page(
         "base_release": (release.number if release else 0) if base is None else base,
         "releases": SimpleLazyObject(lambda: lives_of(texts(model)[:HISTORY])),
         "serving_release": SimpleLazyObject(lambda: serving_release(model)),
-        "preview_url": request.path + "/preview",
+        "preview_url": reverse("config_preview", args=[name]),
         "refused": sentence(error.message) if error else "",
+        "proposed": typed is not None and error is None,
         "conflict": conflict,
-        "typed_summary": request.POST.get("summary", ""),
+        "typed_summary": request.POST.get("summary", summary),
     }
     response = respond(request, "configuration/configuration", context, parts=("serving", "history"))
     response.status_code = status_of(error) if error else 200
@@ -90,7 +98,7 @@ def _apply(request: HttpRequest, name: str) -> HttpResponse:
     model = select.model_get(name)
     text = request.POST.get("text")
     if text is None:  # an empty text is a configuration, too
-        return _page(request, name, error=Invalid("the form came without a text; load the page again"))
+        return configuration_page(request, name, error=Invalid("the form came without a text; load the page again"))
     document = Document.read(text.replace("\r\n", "\n"))
     try:
         services.config_apply(
@@ -101,7 +109,7 @@ def _apply(request: HttpRequest, name: str) -> HttpResponse:
             base_release=base_release(request),
         )
     except DashboardError as error:
-        return _page(request, name, document, error)
+        return configuration_page(request, name, document, error)
     messages.success(request, "The configuration is applied.")
     return back(request, "model_configuration", name)
 

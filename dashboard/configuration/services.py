@@ -14,6 +14,7 @@ from dashboard.configuration.fields import Fields, apply_fields, field_for, fiel
 from dashboard.configuration.model_files import Arriving, served_misfits
 from dashboard.configuration.needs import Need, config_needs, refuse_unmet
 from dashboard.models import Model, Release
+from dashboard.releases.budgets import refuse_over_budget
 from dashboard.releases.rollout_rules import same_but_weight, traffic_kept
 from dashboard.releases.selectors import current_document, newest_release
 from dashboard.releases.services import refuse_drift, release_make
@@ -131,6 +132,9 @@ def config_apply(
             return current
         refuse_unmet(config_needs(model_name=model.name, current=before, document=document), actor.rights())
         document_check(model=model, document=document)
+        there = model.published_numbers()
+        if (answers := document.answers(there)) != before.answers(there) and answers:
+            refuse_over_budget(version=model.versions.get(number=answers), document=document, actor=actor)
         return release_make(
             model=model,
             actor=actor,

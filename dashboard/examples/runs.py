@@ -4,22 +4,21 @@ import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
-import orjson
-
 from dashboard.access.authorisation import Actor, Right, require, require_inference
 from dashboard.examples.outcomes import outcome, outcomes_keep
 from dashboard.examples.selectors import golden_examples
 from dashboard.models import Example, Model
 from dashboard.releases.selectors import serving_release
+from dashboard.servers.answers import Answer, read_answer
 from dashboard.servers.client import ServerClient, ServerConnections
 from dashboard.servers.fair_shares import inference_slot
 from dashboard.servers.selectors import server_get
 from dashboard.servers.services import LOCAL
-from dashboard.shared.exceptions import DashboardError, Invalid
+from dashboard.shared.exceptions import Invalid
 from repository.core.errors import InvalidExample
 from repository.core.golden import OutputVerdict, Tolerance, compare, read_expected, read_request, request_body
 from repository.core.json_types import JsonObject
-from repository.core.tensors import Tensor, from_binary, read_tensor, tensor_json
+from repository.core.tensors import tensor_json
 
 BUDGET_S = 120.0  # the time for all requests of one run; requests after it are reported as not run
 
@@ -36,15 +35,6 @@ class GoldenResult:
     version: str = ""
     ms: float = 0.0
     outputs: list[OutputVerdict] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The outputs of an answer. refusal: the server's reason if it refused the request; then there are no outputs."""
-
-    outputs: list[Tensor]
-    version: str = ""
-    refusal: str = ""
 
 
 def golden_run(*, model: Model, actor: Actor, version: str = "") -> list[GoldenResult]:
@@ -111,42 +101,4 @@ def _ask(example: Example, name: str, version: str, actor: Actor) -> Answer:
     client = ServerClient(server_get(LOCAL), _connections)
     with inference_slot(actor):
         answer = client.infer_raw(name, text + binary, headers, version=version)
-    if answer.status != 200:
-        return Answer([], refusal=_refusal(answer.status, answer.body))
-    return _read_answer(answer.body, answer.headers.get("inference-header-content-length", ""))
-
-
-def _refusal(status: int, body: bytes) -> str:
-    try:
-        return str(orjson.loads(body)["error"])
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        return f"the inference server answered with status {status}"
-
-
-def _read_answer(body: bytes, length: str) -> Answer:
-    """Read a V2 answer with outputs in its JSON, or in binary form after it.
-
-    Raises DashboardError if the answer does not follow V2.
-    """
-    size = int(length) if length.isdigit() else len(body)
-    try:
-        head = orjson.loads(body[:size])
-        return Answer(_outputs(head["outputs"], body[size:]), str(head.get("model_version", "")))
-    except (orjson.JSONDecodeError, InvalidExample, KeyError, TypeError):
-        raise DashboardError("the inference server's answer does not follow the V2 protocol") from None
-
-
-def _outputs(rows: list[JsonObject], binary: bytes) -> list[Tensor]:
-    tensors, at = [], 0
-    for row in rows:
-        parameters = row.get("parameters")
-        size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
-        if not isinstance(size, int):
-            tensors.append(read_tensor(row))
-            continue
-        name, datatype, shape = str(row["name"]), str(row["datatype"]), row["shape"]
-        assert isinstance(shape, list)
-        elements = from_binary(name, datatype, binary[at : at + size])
-        tensors.append(Tensor(name, datatype, tuple(int(str(dim)) for dim in shape), elements))
-        at += size
-    return tensors
+    return read_answer(answer)

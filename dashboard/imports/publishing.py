@@ -72,7 +72,7 @@ def shown_version(label: str) -> str:
 
 
 def label_of(version: Version) -> str:
-    """Return the name by which TorchServe's users know a version; "" if the version is no archive."""
+    """Return the name by which TorchServe's users know a version; "" if the version is not an archive."""
     if version.format != FORMAT:
         return ""
     archive: Any = version.details.get("archive", {})

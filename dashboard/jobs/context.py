@@ -93,6 +93,10 @@ class JobContext:
         if row:
             raise JobCancelled
 
+    def refuse_superseded(self) -> None:
+        """Raise JobSuperseded if the job is not this worker's any more. Within a transaction it stays so until the end."""
+        self._write()
+
     def _own(self) -> QuerySet[Job]:
         return Job.objects.filter(pk=self.job.pk, state=JobState.RUNNING, attempt=self.job.attempt)
 

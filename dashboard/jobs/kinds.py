@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dashboard.access.authorisation import Right
 from dashboard.jobs.context import JobContext
 from dashboard.models import Job
 from dashboard.shared.exceptions import Invalid
@@ -24,6 +25,10 @@ class Kind:
     of_upload: whether the job works on one upload, whose page shows it.
     resume: the URL name of the page that continues a job that did not succeed, for people who may upload code, and the label
     of its button. report: the template that shows the result.
+    right: the right by which the person who began a job may cancel it. page: returns the address of the page of its subject,
+    and a label; None if the subject is gone. attempts_in_vain: returns how often a worker has died without progress; after too
+    many the job is given up.
+    turn: the name of what the jobs of several kinds share, such as "machine"; such jobs run one after the other. "" for none.
     """
 
     name: str
@@ -32,6 +37,10 @@ class Kind:
     of_upload: bool = False
     resume: tuple[str, str] = ("", "")
     report: str = ""
+    right: Right = Right.UPLOAD_DATA
+    page: Callable[[Job], tuple[str, str] | None] | None = None
+    attempts_in_vain: Callable[[Job], int] = lambda job: job.attempt + 1
+    turn: str = ""
 
 
 @functools.cache
@@ -40,6 +49,12 @@ def kinds() -> dict[str, Kind]:
     rooms = sorted(path.parent.name for path in Path(__file__).parents[1].glob("*/jobs.py"))
     modules = [importlib.import_module(f"dashboard.{room}.jobs") for room in rooms]
     return {one.name: one for module in modules for one in vars(module).values() if isinstance(one, Kind)}
+
+
+def kinds_beside(name: str) -> list[str]:
+    """Return the names of the kinds whose jobs do not run beside a job of this kind; [] if it takes no turns."""
+    turn = kinds()[name].turn if name in kinds() else ""
+    return [kind.name for kind in kinds().values() if turn and kind.turn == turn]
 
 
 def kind_of(name: str) -> Kind:

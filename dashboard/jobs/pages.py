@@ -17,7 +17,8 @@ def job(request: HttpRequest, pk: int) -> HttpResponse:
     over = found.state not in (JobState.QUEUED, JobState.RUNNING)
     kind = kinds().get(found.kind)  # None for a job of a package that is not installed any more
     upload = found.uploads.first() if kind is not None and kind.of_upload else None
-    return respond(request, "jobs/job", {"job": found, "kind": kind, "over": over, "upload": upload})
+    page = kind.page(found) if kind is not None and kind.page is not None else None
+    return respond(request, "jobs/job", {"job": found, "kind": kind, "over": over, "upload": upload, "page": page})
 
 
 @post("jobs/<int:pk>/cancel", Right.VIEW, name="job_cancel")

@@ -2,10 +2,11 @@
 
 import logging
 
+from django.db import transaction
 from django.utils import timezone
 
 from dashboard.jobs.context import JobCancelled, JobContext, JobSuperseded
-from dashboard.jobs.kinds import Work, kind_of
+from dashboard.jobs.kinds import Work, kind_of, kinds_beside
 from dashboard.models import Job
 from dashboard.shared.choices import JobState
 from dashboard.shared.exceptions import DashboardError, status_of
@@ -14,19 +15,54 @@ logger = logging.getLogger(__name__)
 
 
 def job_run(*, job_id: int, work: Work | None = None) -> None:
-    """Run a queued job in this process, unless another worker has it or it has ended.
+    """Run a queued job in this process, unless another worker has it, it has ended, or it is not its turn.
 
     work: the function to run, by default the function of the job's kind.
     """
-    now = timezone.now()
-    claimed = Job.objects.filter(pk=job_id, state=JobState.QUEUED).update(
-        state=JobState.RUNNING, started_at=now, heartbeat_at=now, progress=0, error=""
-    )
-    if not claimed:
+    job = _claim(job_id, taking_turns(job_id) if work is None else [])
+    if job is None:
         return
-    job = Job.objects.get(pk=job_id)
     with JobContext(job) as context:
         _finish(job, *_outcome(context, work or kind_of(job.kind).run))
+
+
+def next_in_turn(*, job_id: int) -> int | None:
+    """Return the job that may run now because this one does not run any more; None if there is none, or another one runs."""
+    rows = Job.objects.filter(kind__in=taking_turns(job_id))
+    if rows.filter(state=JobState.RUNNING).exists():
+        return None
+    return rows.filter(state=JobState.QUEUED).order_by("pk").values_list("pk", flat=True).first()
+
+
+def taking_turns(job_id: int) -> list[str]:
+    """Return the kinds whose jobs do not run beside this job; [] if it takes no turns."""
+    name = Job.objects.filter(pk=job_id).values_list("kind", flat=True).first()
+    return kinds_beside(name) if name is not None else []
+
+
+def _claim(job_id: int, beside: list[str]) -> Job | None:
+    """Let this process have a queued job, and return it; None if another one has it, it has ended, or it is not its turn.
+
+    beside: the kinds whose jobs do not run at the same time.
+    """
+    now, own = timezone.now(), Job.objects.filter(pk=job_id, state=JobState.QUEUED)
+    with transaction.atomic():
+        # The rows of all such jobs are locked, so that two workers do not claim two of them at the same time.
+        unfinished = Job.objects.filter(kind__in=beside, state__in=(JobState.QUEUED, JobState.RUNNING)).order_by("pk")
+        rows = list(unfinished.select_for_update()) if beside else []
+        ahead = next((row for row in rows if row.state == JobState.RUNNING and row.pk != job_id), None)
+        if ahead is not None:
+            own.update(step=_waits_for(ahead))
+            return None
+        claimed = own.update(state=JobState.RUNNING, started_at=now, heartbeat_at=now, progress=0, step="", error="")
+        for row in rows:
+            if claimed and row.pk == job_id:  # the others may have waited for another job until now
+                Job.objects.filter(kind__in=beside, state=JobState.QUEUED).update(step=_waits_for(row))
+    return Job.objects.get(pk=job_id) if claimed else None
+
+
+def _waits_for(job: Job) -> str:
+    return f"Waits until job {job.pk} has ended: {job.title}"[:200]
 
 
 def job_run_here(*, job: Job, work: Work) -> Job:

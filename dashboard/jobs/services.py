@@ -55,11 +55,11 @@ def job_create(
 def job_cancel(*, job: Job, actor: Actor) -> Job:
     """Cancel a job: a queued job ends immediately, a running one at its next step.
 
-    Raises Forbidden if the actor may neither operate nor began the job as an uploader.
+    Raises Forbidden if the actor may neither operate nor began the job with the right of its kind.
     Raises Conflict if the job has ended.
     """
     own = actor.user is not None and job.created_by_id == actor.user.pk
-    require(actor, Right.UPLOAD_DATA if own and not actor.may(Right.OPERATE) else Right.OPERATE)
+    require(actor, kind_of(job.kind).right if own and not actor.may(Right.OPERATE) else Right.OPERATE)
     now = timezone.now()
     with transaction.atomic():
         rows = Job.objects.filter(pk=job.pk)
@@ -111,7 +111,7 @@ def _requeue(job: Job) -> bool:
         moved = rows.update(queued_at=now)
     elif job.cancel_requested:
         return _give_up(job, rows, state=JobState.CANCELLED, finished_at=now)
-    elif job.attempt + 1 >= MAX_ATTEMPTS:
+    elif kind_of(job.kind).attempts_in_vain(job) >= MAX_ATTEMPTS:
         error = f"The worker died {MAX_ATTEMPTS} times while it ran this job. Look into its log before you try again."
         return _give_up(job, rows, state=JobState.FAILED, error=error, finished_at=now)
     else:

@@ -8,13 +8,16 @@ from typing import Protocol
 from celery import shared_task
 from celery.signals import worker_ready, worker_shutdown
 
-from dashboard.jobs.runner import job_run
+from dashboard.jobs.runner import job_run, next_in_turn
 from dashboard.shared import heartbeat
 
 
 @shared_task(name="dashboard.run_job", acks_late=False)
 def run_job(job_id: int) -> None:
     job_run(job_id=job_id)
+    waiting = next_in_turn(job_id=job_id)
+    if waiting is not None:
+        run_job.delay(waiting)
 
 
 class _Consumer(Protocol):

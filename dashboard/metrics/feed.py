@@ -196,9 +196,11 @@ class FeedReader:
             in_flight=entry["in_flight"],
             failures=entry["failures"],
             batches={int(size): count for size, count in entry["batches"].items()},
+            batch_ns={int(size): ns for size, ns in entry.get("batch_times", {}).items()},
             request=self._buckets.read(entry["request_latency"]["counts"]),
             queue=self._buckets.read(entry["queue_latency"]["counts"]),
             compute=self._buckets.read(entry["compute_latency"]["counts"]),
+            gaps=self._buckets.read(entry["arrival_gaps"]["counts"]) if "arrival_gaps" in entry else {},
         )
 
     def _process(self, server: ProcessUsage, seconds: float) -> ProcessGauges:

@@ -40,8 +40,9 @@ class Usage:
 
     success, fail and cancel count requests of clients. mirrored counts requests of shadows. inferences counts rows of batches.
     executions counts runs of the model. compute is input, inference and output together. pending and in_flight are the highest
-    readings of the span. request, queue and compute are histograms of durations. batches: batch size -> executions. failures:
-    reason -> requests. cache_hits and cache_misses count lookups in the response cache.
+    readings of the span. request, queue and compute are histograms of durations. batches: batch size -> executions. batch_ns:
+    batch size -> the time of these executions. gaps: a histogram of the times between arrivals; under load, a sample of them.
+    failures: reason -> requests. cache_hits and cache_misses count lookups in the response cache.
     """
 
     success: int = 0
@@ -64,6 +65,8 @@ class Usage:
     request: Counts = field(default_factory=dict)
     queue: Counts = field(default_factory=dict)
     compute: Counts = field(default_factory=dict)
+    batch_ns: dict[int, int] = field(default_factory=dict)
+    gaps: Counts = field(default_factory=dict)
 
     @property
     def idle(self) -> bool:

@@ -3,8 +3,10 @@ every direction. The room imports only `shared`. Services in other rooms enforce
 the rows."""
 
 from dashboard.models.audit import AuditEntry
+from dashboard.models.batch import BatchFile, BatchJob, BatchPart
 from dashboard.models.example import Example
 from dashboard.models.job import Job
+from dashboard.models.measurement import Measurement
 from dashboard.models.metrics import MetricSample
 from dashboard.models.model import Model
 from dashboard.models.release import Release, ReleaseCheck, ReleaseSpan
@@ -12,14 +14,19 @@ from dashboard.models.rollout import Rollout, RolloutFigures, RolloutMismatch, R
 from dashboard.models.server import ModelState, ModelSync, Server, ServerEvent, ServerState
 from dashboard.models.sign_in import SignInCount
 from dashboard.models.token import ApiToken
+from dashboard.models.tuning import Tuning
 from dashboard.models.upload import Upload, UploadFile
 from dashboard.models.version import Version
 
 __all__ = [
     "ApiToken",
     "AuditEntry",
+    "BatchFile",
+    "BatchJob",
+    "BatchPart",
     "Example",
     "Job",
+    "Measurement",
     "MetricSample",
     "Model",
     "ModelState",
@@ -35,6 +42,7 @@ __all__ = [
     "ServerEvent",
     "ServerState",
     "SignInCount",
+    "Tuning",
     "Upload",
     "UploadFile",
     "Version",

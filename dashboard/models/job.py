@@ -15,6 +15,10 @@ class JobParams(TypedDict, total=False):
 
     upload: str
     version: int
+    measurement: int
+    tuning: int
+    override: str
+    batch: str
     store: "StoreParams"
 
 

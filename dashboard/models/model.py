@@ -18,6 +18,13 @@ class Retention(TypedDict, total=False):
     days: int
 
 
+class Budget(TypedDict, total=False):
+    """The budget of a model's releases: the highest p99 in ms at a number of requests a second; {} for no budget."""
+
+    p99_ms: float
+    per_second: float
+
+
 class Model(models.Model):
     """A folder of the managed repository. Its releases hold the versions that it serves and its configuration."""
 
@@ -37,6 +44,7 @@ class Model(models.Model):
     drift: "models.JSONField[list[str], list[str]]" = models.JSONField(default=list)
     # {} keeps all versions.
     retention: "models.JSONField[Retention, Retention]" = models.JSONField(default=dict)
+    budget: "models.JSONField[Budget, Budget]" = models.JSONField(default=dict)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(default=timezone.now)
 
@@ -44,8 +52,8 @@ class Model(models.Model):
         ordering = ["name"]
         permissions = [
             ("operate", "Load, unload, make live, configure"),
-            ("upload_data", "Upload formats that are data (ONNX)"),
-            ("upload_code", "Upload formats that can run code (TorchScript, .pt2, Python, TensorRT plans, .mar)"),
+            ("upload_data", "Upload formats that are data"),
+            ("upload_code", "Upload formats that can run code, and convert files by code in them"),
         ]
 
     def __str__(self) -> str:

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from dashboard.models.upload_json import Contents, Publication
+from dashboard.models.upload_json import Contents, Conversion, Publication
 from dashboard.shared.choices import UploadState
 
 
@@ -20,10 +20,14 @@ class Upload(models.Model):
     model_name = models.CharField(max_length=200)
     state = models.CharField(max_length=16, choices=UploadState.choices, default=UploadState.RECEIVING, db_index=True)
     error = models.TextField(blank=True, default="")
-    # JSON of upload_json: a Proposal, Contents, and a Publication, which `last_publication` reads.
+    # JSON of upload_json: a Proposal, Contents, a Conversion, and a Publication, which `last_publication` reads.
     proposal = models.JSONField(default=dict)
     contents: "models.JSONField[Contents, Contents]" = models.JSONField(default=dict)
+    conversion: "models.JSONField[Conversion, Conversion]" = models.JSONField(default=dict)
     publication = models.JSONField(default=dict)
+    source = models.JSONField(
+        default=dict
+    )  # {"kind": name, ...}: the source of the files, no secrets; {} for the browser
     allow_code = models.BooleanField(default=False)  # the person has the right to upload formats that can run code
     job = models.ForeignKey("Job", null=True, on_delete=models.SET_NULL, related_name="uploads")
     created_at = models.DateTimeField(default=timezone.now)
@@ -38,6 +42,11 @@ class Upload(models.Model):
     @property
     def folder(self) -> Path:
         return Path(settings.STAGING_DIR) / str(self.id)
+
+    @property
+    def is_fetched(self) -> bool:
+        """Whether a job copies the files from a source, or did so last."""
+        return bool(self.source) and self.job is not None and self.job.kind == "fetch"
 
     @property
     def last_publication(self) -> Publication | None:
@@ -72,7 +81,9 @@ class UploadFile(models.Model):
     received = models.PositiveBigIntegerField(default=0)
     sha256 = models.CharField(
         max_length=64, blank=True, default=""
-    )  # the hash from the client; checked when the file is complete
+    )  # the hash from the client, or of the bytes that were fetched; checked when the file is complete
+    # How a fetched file's source tells that the content has changed; "" if it does not.
+    token = models.CharField(max_length=200, blank=True, default="")
 
     class Meta:
         ordering = ["number"]

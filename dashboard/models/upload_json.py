@@ -2,6 +2,8 @@
 
 proposal      Proposal      the inspection's report; written when it ends (states.accept), shown over REST unchanged
 contents      Contents      the files of the version; written with the proposal
+conversion    Conversion    the recipes that take the files, written with the proposal; the last request to convert them, and
+                            where the present files come from
 publication   Publication   the last request to publish; states.publish writes it, states.decide adds the final text, and a
                             finished publication empties it
 """
@@ -55,6 +57,35 @@ class Contents(TypedDict, total=False):
 
     files: list[str]  # names in the version's folder
     model_files: dict[str, str]  # name in the model's folder -> path in the upload's folder
+
+
+class Offer(TypedDict):
+    """A recipe that takes the files of an upload."""
+
+    recipe: str
+    environment: str
+    loads_code: bool  # whether it may run code of the files
+
+
+class PickleImports(TypedDict):
+    """What the pickles of an upload import; all lists are empty if there is no pickle."""
+
+    names: list[str]
+    dangerous: list[str]  # those that can do harm when the pickle is loaded
+    unread: list[str]  # the files that could not be read to their end
+
+
+class Conversion(TypedDict, total=False):
+    offers: list[Offer]
+    imports: PickleImports
+    recipe: str  # of the last request
+    options: dict[str, Any]
+    given_up: list[str]  # the promises of confinement that the person gave up
+    error: str  # why the last conversion came to nothing
+    lineage: list[
+        dict[str, Any]
+    ]  # where the present files come from: a lineage for each conversion, the first one first
+    parts: list[str]  # the uploads of further models, which the converted model calls
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """One published version: immutable files and their facts."""
 
 from collections.abc import Mapping
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from django.conf import settings
 from django.db import models
@@ -43,6 +43,8 @@ class VersionDetails(TypedDict, total=False):
     problems: list[Finding]
     signature: SignatureObject | None
     files: list[str]  # their names
+    lineage: list[dict[str, Any]]  # of converted files: a row for each conversion (conversions.lineage)
+    fetched_from: str  # the source of an upload whose files a job fetched, as pages show it
     archive: ArchiveFacts  # only for versions that are archives
     runs_code: list[str]  # sentences about the parts that run as code (configuration.needs)
     missing: bool  # somebody removed its folder from the repository

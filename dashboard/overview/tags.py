@@ -44,6 +44,8 @@ _ACTION_ICONS = (
     ("upload.", "upload"),
     ("import.", "upload"),
     ("job.", "jobs"),
+    ("measurement.", "play"),
+    ("budget.", "degraded"),
     ("drift.", "degraded"),
     ("ready", "ready"),
     ("started", "play"),

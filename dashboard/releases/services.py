@@ -13,7 +13,7 @@ from dashboard.access.authorisation import SYSTEM, Actor
 from dashboard.models import Model, ModelSync, Release, Rollout
 from dashboard.releases import rollout_states
 from dashboard.releases.storage import OnDisk, managed_repository, on_disk, write_config
-from dashboard.shared.choices import ReleaseKind
+from dashboard.shared.choices import DesiredState, ReleaseKind, VersionState
 from dashboard.shared.exceptions import Conflict
 from repository.config.document import NOTHING, Document, stamp_of
 from repository.core.layout import CONFIG_FILE
@@ -33,6 +33,7 @@ def release_make(
     write: bool = True,
     stamp: bool = True,
     begins: bool = False,
+    load: bool = False,
 ) -> Release:
     """Make the next release and write its text, in the caller's transaction, which holds a lock on `model`.
 
@@ -43,6 +44,7 @@ def release_make(
     a row is a further text of the previous release.
     write: if False, the text with the number of this release is already on disk.
     stamp: if False, the release has no text, because the folder has none.
+    load: whether the model is wanted from now on.
     """
     before = model.releases.first()
     number = before.number + 1 if before else 1
@@ -77,6 +79,8 @@ def release_make(
             before=_audited(before) if before else {},
             after=_audited(release),
         )
+    if load:
+        model_want(model=model, document=document, actor=actor)
     if write and stamp:
         write_config(model, release)
     generation_bump(model)
@@ -150,6 +154,36 @@ def refuse_drift(model: Model) -> None:
 
 def _never_made(found: OnDisk, newest: Release) -> bool:
     return found.text is not None and found.text != newest.text and stamp_of(found.text) == newest.number + 1
+
+
+def model_want(*, model: Model, document: Document, actor: Actor) -> None:
+    """Record that the model should be loaded, in the caller's transaction, which holds a lock on the model.
+
+    document: the configuration that will be loaded. The models that an ensemble calls are wanted, too: the server loads them
+    with the ensemble, and `watch` would unload one that nobody wants while the ensemble loads it.
+    """
+    if model.desired_state != DesiredState.LOADED:
+        model.desired_state = DesiredState.LOADED
+        model.save(update_fields=["desired_state"])
+    seen, level = {model.name}, _called_by(document)
+    while level := level - seen:
+        seen |= level
+        rows = Model.objects.filter(name__in=level)
+        unwanted = rows.filter(desired_state=DesiredState.UNLOADED, versions__state=VersionState.PUBLISHED)
+        for step in unwanted.distinct().order_by("name"):
+            Model.objects.filter(pk=step.pk).update(desired_state=DesiredState.LOADED)
+            generation_bump(step)
+            summary = f"Load {step.name}, which {model.name} calls"
+            audit_record(actor=actor, action="model.load", model=step, summary=summary)
+        newest = [step.releases.first() for step in rows]
+        level = {name for release in newest if release is not None for name in _called_by(release.document)}
+
+
+def _called_by(document: Document) -> set[str]:
+    """Return the names of the models that an ensemble calls; none for any other model."""
+    if "ensemble" not in document.text or document.mistake:
+        return set()
+    return {step.model_name for step in document.message.ensemble_scheduling.step}
 
 
 def generation_bump(model: Model) -> None:

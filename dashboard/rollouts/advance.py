@@ -75,7 +75,7 @@ def _move(rollout: Rollout, server: Server) -> None:
         with transaction.atomic():
             Model.locked(rollout.model_id)
             rollout.refresh_from_db()
-            if _due(rollout):  # a person may have paused, promoted or kept it since it was read
+            if _due(rollout):  # since it was read, a person may have paused or promoted it, or extended its hold
                 _next(rollout)
     if rollout.trouble:
         states.troubled(rollout, "")

@@ -58,7 +58,13 @@ def _start(request: HttpRequest, model: Model, form: Form) -> HttpResponse:
         return _form(request, model, form, 400)
     try:
         rollout = services.rollout_start(
-            model=model, actor=actor_of(request), candidate=candidate, stable=stable, kind=form.kind, plan=plan
+            model=model,
+            actor=actor_of(request),
+            candidate=candidate,
+            stable=stable,
+            kind=form.kind,
+            plan=plan,
+            override=request.POST.get("override", ""),
         )
     except DashboardError as error:
         form.refuse(error)
@@ -195,7 +201,7 @@ def rollout_abort(request: HttpRequest, name: str, rollout: str) -> HttpResponse
 
 @post("models/<str:name>/rollouts/<str:rollout>/return", Right.OPERATE)
 def rollout_return(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
-    """Let the server that a rollout has replaced answer again, with its replacement as the shadow."""
+    """Give the requests back to the server that a rollout replaced, and mirror them to its replacement."""
     found = _get_rollout(name, rollout)
     given = {"model": found.model, "kind": RolloutKind.SHADOW, "candidate": found.candidate, "stable": found.stable}
     plan = {"shadow": shadow} if (shadow := found.plan.get("shadow")) else None

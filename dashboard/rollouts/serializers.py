@@ -88,6 +88,13 @@ class RolloutRequestSerializer(serializers.Serializer[Any]):
         help_text="Fields of Plan. Missing fields have their defaults: 5, 25, 50 and 100 per cent for ten minutes each, "
         "guardrails on errors and p99, and the old version held for a week.",
     )
+    override = serializers.CharField(
+        required=False,
+        default="",
+        allow_blank=True,
+        max_length=500,
+        help_text="Why the candidate gets requests although it does not keep the model's budget.",
+    )
 
 
 class StepRequestSerializer(serializers.Serializer[Any]):

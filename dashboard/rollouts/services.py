@@ -21,6 +21,7 @@ from dashboard.configuration.drift import drift_give_way
 from dashboard.configuration.services import document_check
 from dashboard.models import Model, Release, Rollout, RolloutMismatch
 from dashboard.releases import rollout_states as states
+from dashboard.releases.budgets import refuse_over_budget
 from dashboard.releases.going_back import document_to_return
 from dashboard.releases.selectors import lives_of, newest_release
 from dashboard.releases.services import refuse_drift, release_make
@@ -65,12 +66,13 @@ def rollout_start(
     kind: str = RolloutKind.CANARY,
     plan: object = None,
     stable: JsonObject | None = None,
+    override: str = "",
 ) -> Rollout:
     """Begin to move requests to a candidate, by a plan whose missing fields have their defaults (rollouts.plan).
 
     candidate: the number of a published version, or a model on another server as in the policy. stable: the model on another
     server that answers now, or None for the version that answers. A version that an earlier rollout still holds is unloaded
-    first.
+    first. override: why a candidate that does not keep the model's budget may get requests of clients; not for a shadow.
     Raises Invalid if the plan is wrong, or if the server would refuse the candidate or may not call an address in the plan.
     Raises Conflict if a rollout is under way, the model is not loaded, its wanted release has failed, or the file was changed
     by hand.
@@ -91,6 +93,9 @@ def rollout_start(
         newest = _startable(model, candidate, stable)
         if (quicker := states.unfinished(model)) is not None:
             _refuse_elsewhere(quicker)
+        if kind != RolloutKind.SHADOW and isinstance(candidate, int):
+            version = model.versions.get(number=candidate)
+            refuse_over_budget(version=version, document=newest.document, actor=actor, override=override)
         answers = newest.answers
         rollout = states.start(
             model=model,
@@ -155,7 +160,7 @@ def rollout_resume(*, rollout: Rollout, actor: Actor) -> Rollout:
 
 @repository_errors()
 def rollout_promote(*, rollout: Rollout, actor: Actor, step: int | None = None) -> Rollout:
-    """Let the candidate answer everything. The old version stays loaded for the plan's hold time, then it is unloaded.
+    """Give all requests to the candidate. The old version stays loaded for the plan's hold time, then it is unloaded.
 
     step: as in rollout_advance.
     Raises Conflict if the candidate is on another server.
@@ -184,7 +189,7 @@ def rollout_promote(*, rollout: Rollout, actor: Actor, step: int | None = None) 
 
 @repository_errors()
 def rollout_abort(*, rollout: Rollout, actor: Actor) -> Rollout:
-    """Let stable answer everything again. This is also possible after the promotion, while the old version is held.
+    """Give all requests back to stable. This is also possible after the promotion, while the old version is held.
 
     For a shadow, this is the regular end. Changes of the file by hand are overwritten, and the audit trail keeps them.
     """

@@ -1,7 +1,7 @@
 """The only code that speaks to an inference server over HTTP: its V2 routes, its control routes, its live feed.
 
     ServerClient(server, connections)   blocking, for REST; also samples traffic
-    AsyncServerClient(server)           for consumers, `watch` and `up`; also reads the live feed
+    AsyncServerClient(server)           for consumers, batch jobs, `watch` and `up`; also reads the live feed
 
 Methods of AsyncServerClient are awaited. Every failure raises a DashboardError with a sentence: Unreachable if no answer
 arrives, else the class for the status (_REFUSALS) with the server's message.
@@ -33,6 +33,7 @@ from dashboard.servers.messages import (
     Mismatch,
     RefusalBody,
     ServerMetadata,
+    StatisticsAnswer,
     Stats,
     StatsEvent,
     TrafficHead,
@@ -42,6 +43,7 @@ from dashboard.shared.choices import ModelStatus
 from dashboard.shared.exceptions import DashboardError, Forbidden, Invalid, NotFound, Unavailable
 from dashboard.shared.json_shape import HERE, misfit
 from repository.core.condition import Condition
+from repository.core.json_types import JsonObject
 from repository.core.layout import MAX_NAME_BYTES, parse_version
 from repository.core.plain_text import plain
 
@@ -179,6 +181,16 @@ def _infer(name: str, body: bytes, headers: Mapping[str, str], version: str) -> 
     return Call("POST", path, body, read, headers, timeout=INFER_TIMEOUT_S, any_status=True, limit=None)
 
 
+def _statistics(name: str, version: str) -> Call[JsonObject]:
+    def read(answer: RawAnswer) -> JsonObject:
+        parsed: StatisticsAnswer = _parsed(answer.body, StatisticsAnswer)
+        if len(parsed["model_stats"]) != 1:
+            raise Refused("the inference server's statistics are not understood: expected one row for the version")
+        return parsed["model_stats"][0]
+
+    return Call("GET", f"/v2/models/{quote(name, safe='')}/versions/{quote(version, safe='')}/stats", b"", read)
+
+
 def _sample(name: str, count: int, seconds: float) -> Call[TrafficSamples]:
     path = f"/v2/slipway/models/{quote(name, safe='')}/sample"
     body = orjson.dumps({"count": count, "seconds": seconds})
@@ -293,6 +305,10 @@ class ServerClient(_Peer):
         """Return the next `count` client requests to a model, with their answers. After `seconds`, return those so far."""
         return self._call(_sample(name, count, seconds))
 
+    def statistics(self, name: str, version: str) -> JsonObject:
+        """Return the cumulative statistics of a version, as Triton names them."""
+        return self._call(_statistics(name, version))
+
     def _call(self, call: Call[T]) -> T:
         client = self._connections.client()
         try:
@@ -344,6 +360,10 @@ class AsyncServerClient(_Peer):
     async def unload(self, name: str) -> None:
         """Unload a model; the server finishes requests under way first."""
         await self._call(_unload(name))
+
+    async def infer_raw(self, name: str, body: bytes, headers: Mapping[str, str], version: str = "") -> RawAnswer:
+        """Send an inference request unchanged, and return the server's answer or refusal."""
+        return await self._call(_infer(name, body, {**headers, **self._token}, version))
 
     async def traffic(self, name: str) -> TrafficReport | None:
         """Return the server's report of a model's rollout, or None if the model has no rollout."""

@@ -76,6 +76,12 @@ class Mismatch(TypedDict):
     detail: str
 
 
+class StatisticsAnswer(TypedDict):
+    """The answer of the statistics extension: a row for each version, with Triton's names."""
+
+    model_stats: list[JsonObject]
+
+
 class IndexRow(TypedDict):
     """One version of a model in the repository index, or a model without versions because it was never loaded."""
 
@@ -146,9 +152,11 @@ class VersionCounters(TypedDict):
     cache_hits: int
     cache_misses: int
     batches: dict[str, int]  # batch size -> executions
+    batch_times: NotRequired[dict[str, int]]  # batch size -> ns of all its executions
     request_latency: Latency
     queue_latency: Latency
     compute_latency: Latency
+    arrival_gaps: NotRequired[Latency]
 
 
 class Gpu(TypedDict):

@@ -43,10 +43,10 @@ def server_events(*, server: Server | None = None, since: datetime | None = None
     return events.filter(at__gte=since) if since else events
 
 
-def has_gpus(server: Server) -> bool:
-    """Return whether the server's last report had a GPU."""
+def gpu_count(server: Server) -> int:
+    """Return the number of GPUs in the server's last report."""
     state = getattr(server, "state", None)
-    return state is not None and bool(state.info.get("gpus"))
+    return len(state.info.get("gpus") or ()) if state is not None else 0
 
 
 def running_code(server: Server) -> str:

@@ -39,6 +39,15 @@ class Part(NamedTuple):
 def request_of(
     model: str, version: str, inputs: Iterable[Tensor], parameters: Mapping[str, Json]
 ) -> pb.ModelInferRequest:
+    """Return the gRPC message of a request whose final response is marked. Raises Invalid as `message_of` does."""
+    request = message_of(model, version, inputs, parameters)
+    request.parameters["triton_enable_empty_final_response"].bool_param = True
+    return request
+
+
+def message_of(
+    model: str, version: str, inputs: Iterable[Tensor], parameters: Mapping[str, Json]
+) -> pb.ModelInferRequest:
     """Return the gRPC message of a request. Raises Invalid if gRPC cannot carry a parameter's value."""
     request = pb.ModelInferRequest(model_name=model, model_version=version)
     for tensor in inputs:
@@ -52,7 +61,6 @@ def request_of(
             setattr(request.parameters[name], kind, value)
         except ValueError:
             raise Invalid(f"parameter '{name[:80]}': expected a number of at most 64 bits") from None
-    request.parameters["triton_enable_empty_final_response"].bool_param = True
     return request
 
 

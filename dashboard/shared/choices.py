@@ -106,6 +106,7 @@ class UploadState(TextChoices):
     RECEIVED = "received", "Received"
     INSPECTING = "inspecting", "Inspecting"
     INSPECTED = "inspected", "Ready to publish"
+    CONVERTING = "converting", "Converting"
     PUBLISHING = "publishing", "Publishing"
     PUBLISHED = "published", "Published"
     FAILED = "failed", "Failed"
@@ -117,6 +118,17 @@ class JobState(TextChoices):
     QUEUED = "queued", "Queued"
     RUNNING = "running", "Running"
     SUCCEEDED = "succeeded", "Succeeded"
+    FAILED = "failed", "Failed"
+    CANCELLED = "cancelled", "Cancelled"
+
+
+class MeasurementState(TextChoices):
+    """STOPPED: the measurement took too much from clients."""
+
+    WAITING = "waiting", "Waiting"
+    RUNNING = "running", "Running"
+    DONE = "done", "Done"
+    STOPPED = "stopped", "Stopped"
     FAILED = "failed", "Failed"
     CANCELLED = "cancelled", "Cancelled"
 

@@ -5,6 +5,7 @@ A test compares this table with docs/configuration.md, so that every variable is
 
 import os
 import shlex
+import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,25 @@ def _names(value: str) -> list[str]:
     return [name.strip() for name in value.split(",") if name.strip()]
 
 
+def _addresses(value: str) -> list[str]:
+    names = [name.rstrip("/") for name in _names(value)]
+    if any("://" not in name for name in names):
+        raise ValueError("addresses such as s3://bucket/path, comma-separated")
+    return names
+
+
+def _web_address(value: str) -> str:
+    name = value.strip().rstrip("/")
+    parts = urllib.parse.urlsplit(name)
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
+        raise ValueError("a web address such as https://host/path, without a user, password or query")
+    return name
+
+
+def _web_addresses(value: str) -> list[str]:
+    return [_web_address(name) for name in _names(value)]
+
+
 def _folders(value: str) -> list[Path]:
     paths = [Path(name).expanduser() for name in _names(value)]
     if any(not path.is_absolute() for path in paths):
@@ -106,9 +126,23 @@ VARIABLES: dict[str, Variable] = {
     ),
     "SLIPWAY_JOB_DAYS": Variable(_positive, 14, "Days that a job is listed after its end."),
     "SLIPWAY_UPLOAD_EXPIRY_HOURS": Variable(_positive, 24, "Hours that an upload waits to be continued."),
-    "SLIPWAY_INSPECT_TIMEOUT": Variable(_positive, 300, "Seconds that the inspection of a model file may take."),
-    "SLIPWAY_INSPECT_MEMORY_BYTES": Variable(_positive, 32 << 30, "Address space that an inspection may use."),
+    "SLIPWAY_INSPECT_TIMEOUT": Variable(
+        _positive, 300, "Seconds that the inspection of a model file, or a program of a conversion, may take."
+    ),
+    "SLIPWAY_INSPECT_MEMORY_BYTES": Variable(
+        _positive, 32 << 30, "Limit of the memory of an inspection or of a program of a conversion."
+    ),
     "SLIPWAY_IMPORT_FOLDERS": Variable(_folders, [], "Folders of TorchServe's, comma-separated, that may be imported."),
+    "SLIPWAY_SOURCE_FOLDERS": Variable(_folders, [], "Folders, comma-separated, that uploads and batch jobs may read."),
+    "SLIPWAY_SOURCE_BUCKETS": Variable(
+        _addresses, [], "Prefixes of buckets, comma-separated, that uploads and batch jobs may read."
+    ),
+    "SLIPWAY_SOURCE_URLS": Variable(
+        _web_addresses, [], "Web addresses, comma-separated, below which uploads may read."
+    ),
+    "SLIPWAY_SOURCE_MLFLOW": Variable(_web_address, "", "Address of the MLflow tracking server that uploads may read."),
+    "SLIPWAY_BATCH_DAYS": Variable(_positive, 7, "Days that files and results of a batch job are kept after its end."),
+    "SLIPWAY_BATCH_BYTES": Variable(_positive, 64 << 30, "Bytes of all batch jobs; the oldest ended ones are removed."),
     "SLIPWAY_TORCHSERVE_CONFIG": Variable(_path, None, "TorchServe's config.properties: its protocols are served too."),
     "SLIPWAY_SERVER_FLAGS": Variable(_flags, [], "More flags of the bundled inference server, as on a command line."),
     "SLIPWAY_TRAFFIC_REMOTES": Variable(_path, None, "JSON file of the other servers that rollouts may call."),
@@ -152,6 +186,12 @@ class Environment(TypedDict):
     SLIPWAY_INSPECT_TIMEOUT: int
     SLIPWAY_INSPECT_MEMORY_BYTES: int
     SLIPWAY_IMPORT_FOLDERS: list[Path]
+    SLIPWAY_SOURCE_FOLDERS: list[Path]
+    SLIPWAY_SOURCE_BUCKETS: list[str]
+    SLIPWAY_SOURCE_URLS: list[str]
+    SLIPWAY_SOURCE_MLFLOW: str
+    SLIPWAY_BATCH_DAYS: int
+    SLIPWAY_BATCH_BYTES: int
     SLIPWAY_TORCHSERVE_CONFIG: Path | None
     SLIPWAY_SERVER_FLAGS: list[str]
     SLIPWAY_TRAFFIC_REMOTES: Path | None

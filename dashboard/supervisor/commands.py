@@ -26,6 +26,8 @@ EXIT_TIMEOUT_S = 30
 # The order of stopping. The callers of the server stop first, the pages last, because they answer forwarded requests.
 STAGES = (("watch", "worker"), ("server",), ("dashboard",))
 
+_TLS_FLAGS = tuple(f"--{protocol}-use-ssl{kind}" for protocol in ("http", "grpc") for kind in ("", "-mutual"))
+
 # Environment variable -> Django setting of a port.
 PORT_SETTINGS = {
     "SLIPWAY_PORT": "DASHBOARD_PORT",
@@ -163,7 +165,8 @@ def _server_stop_s() -> float:
 
 
 def server_arguments() -> list[str]:
-    """Return the inference server's flags. Control routes need the key."""
+    """Return the inference server's flags. They restrict the control routes to requests with the header and key in
+    SERVER_CONTROL_HEADER and SERVER_CONTROL_KEY."""
     host, key = settings.DASHBOARD_HOST, f"{settings.SERVER_CONTROL_HEADER}={settings.SERVER_CONTROL_KEY}"
     restricted = f"model-repository,shared-memory,logging,trace:{key}"
     arguments = {
@@ -194,12 +197,18 @@ def server_arguments() -> list[str]:
 
 
 def check_server_flags() -> None:
-    """Raise Invalid if SLIPWAY_SERVER_FLAGS has a flag that `up` sets, because the processes would not find each other."""
+    """Raise Invalid if SLIPWAY_SERVER_FLAGS has a flag that `up` sets, or TLS: the processes would not find each other."""
     own = {argument.partition("=")[0] for argument in server_arguments()}
     taken = next((flag for flag in settings.SERVER_FLAGS if flag.partition("=")[0] in own), None)
     if taken is not None:
         raise Invalid(
             f"SLIPWAY_SERVER_FLAGS cannot have {taken.partition('=')[0]}, because `manage.py up` sets it; remove it"
+        )
+    tls = next((name for name in _TLS_FLAGS if is_on(name)), None)
+    if tls is not None:
+        raise Invalid(
+            f"SLIPWAY_SERVER_FLAGS cannot have {tls}, because the dashboard reaches its server without TLS; remove it, and "
+            "let a proxy in front of the server terminate TLS"
         )
 
 

@@ -31,6 +31,7 @@ _STATES: dict[str, tuple[str, str]] = {
     "receiving": ("loading", "loading"),
     "received": ("loading", "loading"),
     "inspecting": ("loading", "loading"),
+    "converting": ("loading", "loading"),
     "degraded": ("degraded", "degraded"),
     "drift": ("degraded", "degraded"),
     "paused": ("", "pause"),

@@ -47,6 +47,12 @@ def latency(milliseconds: float | Literal[""] | None) -> str:
 
 
 @register.filter
+def figure(value: float | Literal[""] | None) -> str:
+    """A number without a unit, with three digits: 0.0000012345 as `1.23e-06`."""
+    return NOTHING if value is None or value == "" else f"{value:.3g}"
+
+
+@register.filter
 def share(value: float | Literal[""] | None) -> str:
     """A share from 0 to 1 as a percentage."""
     return NOTHING if value is None or value == "" else quantities.share(value)

@@ -63,6 +63,11 @@ def arrange(upload: Upload) -> Arrangement:
     return Arrangement(version_dir, storage.plain_files(version_dir), config, beside, renamed)
 
 
+def source_folder(upload: Upload) -> Path:
+    """Return the folder of the files as the client named them, without folders that wrap it. `arrange` makes it."""
+    return _unwrapped(upload.folder / "source")
+
+
 def _unpack(upload: Upload, source: Path) -> None:
     """Unpack a single zip, or link the files under the client's names, which were checked when the upload began."""
     files = list(upload.files.all())

@@ -8,7 +8,7 @@ from typing import Any
 from dashboard.configuration.signatures import declared_signature
 from dashboard.jobs.context import JobCancelled, JobContext, undone_by
 from dashboard.models import Job, Release, Upload
-from dashboard.models.upload_json import Contents, Finding, Proposal
+from dashboard.models.upload_json import Contents, Conversion, Finding, Proposal
 from dashboard.shared.choices import UploadState
 from dashboard.shared.exceptions import DashboardError, Forbidden, Invalid, WrongState
 from dashboard.shared.repository_errors import repository_errors
@@ -16,9 +16,11 @@ from dashboard.uploads import states
 from dashboard.uploads.arrangement import Arrangement, arrange
 from dashboard.uploads.inspector import run_inspector
 from dashboard.uploads.label_files import with_labels
+from dashboard.uploads.offers import find_offers, find_offers_of_served
 from dashboard.uploads.services import refuse_code
 from repository.config import model_config
 from repository.config.document import Document
+from repository.files import foreign_formats
 from repository.files.foreign_formats import stand_in_for_text
 
 _CHUNK = 4 << 20
@@ -41,12 +43,22 @@ def inspection_run(context: JobContext) -> dict[str, Any]:
             contents, proposal = _inspected(upload, context)
         refused = _errors(proposal)
         if refused:
-            states.reject(upload, reason=refused[0]["message"], proposal=proposal)
-            raise Invalid(refused[0]["message"])
-        states.accept(upload, contents=contents, proposal=proposal)
+            conversion = find_offers(upload, context)
+            reason = _reason(refused[0]["message"], proposal, conversion)
+            states.reject(upload, reason=reason, proposal=proposal, conversion=conversion)
+            raise Invalid(reason)
+        states.accept(upload, contents=contents, proposal=proposal, conversion=find_offers_of_served(upload))
     except WrongState:  # the upload was cancelled, or has expired
         raise JobCancelled from None
     return _result(proposal)
+
+
+def _reason(message: str, proposal: Proposal, conversion: Conversion) -> str:
+    """Return why the files cannot be published; if a recipe takes them, the recipe is the remedy, in place of work by hand."""
+    offers, kind = conversion.get("offers"), foreign_formats.BY_NAME.get(proposal.get("format", ""))
+    if not offers or kind is None or message != kind.sentence:
+        return message
+    return f"{kind.matter}: convert it by the recipe '{offers[0]['recipe']}', which is offered for this upload"
 
 
 def _result(proposal: Proposal) -> dict[str, Any]:

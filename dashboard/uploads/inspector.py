@@ -1,41 +1,30 @@
-"""Runs `python -m serving.inspect` in a separate process, with limits on its memory, time and written files.
+"""Runs `python -m serving.inspect` as a confined program, with limits on its memory, time and written files.
 
 This module imports no model and no framework: a file that crashes its reader, or makes it loop, ends only that process.
 """
 
-import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
-import time
+from collections import deque
 from pathlib import Path
 from typing import IO, cast
 
 from django.conf import settings
 
+from dashboard.confinement.bounds import Bound, Limits, Outcome
+from dashboard.confinement.program import nvidia_devices, run
+from dashboard.confinement.promises import Promise
 from dashboard.jobs.context import JobContext
 from dashboard.models.upload_json import Proposal
 from dashboard.shared.exceptions import Invalid
 
 MAX_ANSWER_BYTES = 4 << 20
 MAX_WRITE_BYTES = 1 << 30
-_POLL_SECONDS = 0.5
-# The child sets its limits before it reads the model. RLIMIT_DATA counts written memory, because CUDA reserves address
-# space freely.
-_LAUNCHER = """
-import resource, runpy, sys
-memory, seconds, size = map(int, sys.argv[1:4])
-for limit, value in (("DATA", memory), ("CPU", seconds), ("FSIZE", size), ("CORE", 0)):
-    number = getattr(resource, "RLIMIT_" + limit)
-    hard = resource.getrlimit(number)[1]
-    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(number, (value, value))
-sys.argv = ["serving.inspect", *sys.argv[4:]]
-runpy.run_module("serving.inspect", run_name="__main__", alter_sys=True)
-"""
+_MAX_MESSAGE_BYTES = 64 << 20
+_MAX_PROCESSES = 4096  # frameworks start threads for each core
 _DEFAULTS: Proposal = {
     "format": "unknown",
     "backend": "",
@@ -51,70 +40,71 @@ _DEFAULTS: Proposal = {
 
 def run_inspector(version_dir: Path, *, name: str, config_file: Path | None, context: JobContext) -> Proposal:
     """Return the report of serving.inspect about a folder of model files. Raises Invalid if there is no report."""
-    command = [str(version_dir), "--name", name]
+    command = [sys.executable, "-m", "serving.inspect", str(version_dir), "--name", name]
+    reads = [version_dir]
     if config_file is not None:
         command += ["--config", str(config_file)]
+        reads.append(config_file)
+    said: deque[str] = deque(maxlen=40)
     with tempfile.TemporaryDirectory(dir=version_dir.parent) as scratch, tempfile.TemporaryFile() as output:
-        with tempfile.TemporaryFile() as errors:
-            status = _run(command, Path(scratch), output, errors, context)
-            said = _tail(errors)
+        packages = link_packages(Path(scratch), "repository", "serving")
+        ended = run(
+            command,
+            folder=Path(scratch),
+            directory=packages,
+            reads=[*reads, *(link.resolve() for link in packages.iterdir())],
+            devices=nvidia_devices(),
+            limits=inspection_limits(),
+            environment=plain_environment(Path(scratch)),
+            check=context.check_cancelled,
+            on_line=said.append,
+            output=output,
+            # Files that can be code are read only for people who may upload code, so that an inspection goes on with
+            # what the machine has.
+            given_up=tuple(Promise),
+        )
         for line in said:
             context.log(line)
-        if status != 0:
-            raise Invalid(_reason(status, said))
+        if ended.status != 0:
+            raise Invalid(_reason(ended, list(said)))
         return _parsed(output)
 
 
-def _run(command: list[str], scratch: Path, output: IO[bytes], errors: IO[bytes], context: JobContext) -> int:
-    limits = (settings.INSPECT_MEMORY_BYTES, settings.INSPECT_TIMEOUT, MAX_WRITE_BYTES)
-    process = subprocess.Popen(
-        [sys.executable, "-c", _LAUNCHER, *map(str, limits), *command],
-        cwd=settings.BASE_DIR,
-        env=_environment(scratch),
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=errors,
-        start_new_session=True,
+def link_packages(scratch: Path, *names: str) -> Path:
+    """Return a folder with these packages of the product alone: beside them may lie the data folder."""
+    packages = scratch / "packages"
+    packages.mkdir()
+    for name in names:
+        (packages / name).symlink_to(settings.BASE_DIR / name)
+    return packages
+
+
+def inspection_limits() -> Limits:
+    return Limits(
+        memory_bytes=settings.INSPECT_MEMORY_BYTES,
+        cpu_seconds=settings.INSPECT_TIMEOUT,
+        wall_seconds=settings.INSPECT_TIMEOUT,
+        processes=_MAX_PROCESSES,
+        file_bytes=MAX_WRITE_BYTES,
+        output_bytes=_MAX_MESSAGE_BYTES,
     )
-    try:
-        _wait(process, context)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    return process.returncode
 
 
-def _wait(process: subprocess.Popen[bytes], context: JobContext) -> None:
-    deadline = time.monotonic() + settings.INSPECT_TIMEOUT
-    while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_POLL_SECONDS)
-            return
-        context.check_cancelled()
-        if time.monotonic() > deadline:
-            raise Invalid(f"the inspection took longer than {settings.INSPECT_TIMEOUT} seconds")
-
-
-def _environment(scratch: Path) -> dict[str, str]:
+def plain_environment(scratch: Path) -> dict[str, str]:
     """Return an environment without the dashboard's secrets, and with a home folder that is removed afterwards."""
     kept = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "VIRTUAL_ENV")
     environment = {name: os.environ[name] for name in kept if name in os.environ}
     return {**environment, "HOME": str(scratch), "TMPDIR": str(scratch), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def _tail(errors: IO[bytes]) -> list[str]:
-    size = errors.seek(0, os.SEEK_END)
-    errors.seek(max(0, size - 8192))
-    return errors.read().decode(errors="replace").splitlines()[-40:]
-
-
-def _reason(status: int, said: list[str]) -> str:
-    if -status in (signal.SIGKILL, signal.SIGXCPU):
+def _reason(ended: Outcome, said: list[str]) -> str:
+    if ended.bound == Bound.WALL:
+        return f"the inspection took longer than {settings.INSPECT_TIMEOUT} seconds"
+    if ended.bound is not None or ended.status == -signal.SIGKILL:
         return "the inspection needed more time or memory than it is allowed"
-    if status < 0:
-        return f"the model file made its reader crash ({signal.Signals(-status).name})"
-    if status == 1 and len(said) == 1:
+    if ended.status < 0:
+        return f"the model file made its reader crash ({signal.Signals(-ended.status).name})"
+    if ended.status == 1 and len(said) == 1:
         return said[0]
     return "the file could not be inspected; the job's log has the reader's own words"
 

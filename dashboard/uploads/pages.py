@@ -13,6 +13,8 @@ from dashboard.catalog.archives import archive_in
 from dashboard.configuration.callers import callers_after
 from dashboard.configuration.clients import for_clients
 from dashboard.configuration.editor import base_release, editor_context, preview_of, preview_response, refusal_for
+from dashboard.conversions.recipes.table import converted_kinds
+from dashboard.jobs.services import ENDED
 from dashboard.models import Model, Upload
 from dashboard.releases.services import changed_by_hand
 from dashboard.servers.selectors import servers
@@ -20,10 +22,13 @@ from dashboard.shared.choices import ServerStatus, UploadState
 from dashboard.shared.exceptions import DashboardError
 from dashboard.templatetags.slipway import format_name, sentence
 from dashboard.templatetags.units import size
+from dashboard.uploads.conversion_pages import conversion_context, start_conversion
+from dashboard.uploads.fetching import source_title
 from dashboard.uploads.publication import upload_publish
 from dashboard.uploads.review import Review, arriving_version, upload_review
 from dashboard.uploads.selectors import existing_model, free_name, missing_paths, name_is_taken, upload_get
 from dashboard.uploads.services import upload_cancel
+from dashboard.uploads.source_forms import source_forms
 from dashboard.uploads.states import UNFINISHED
 from dashboard.uploads.tensors import signature_with
 from dashboard.web.addresses import get, post
@@ -37,6 +42,7 @@ _AT = {
     UploadState.RECEIVING: 0,
     UploadState.RECEIVED: 1,
     UploadState.INSPECTING: 1,
+    UploadState.CONVERTING: 1,
     UploadState.INSPECTED: 2,
     UploadState.PUBLISHING: 3,
     UploadState.PUBLISHED: 4,
@@ -45,16 +51,23 @@ _AT = {
 
 @get("models/new", Right.UPLOAD_DATA)
 def model_new(request: HttpRequest) -> HttpResponse:
-    """Show the start of an upload. ?model=NAME: for a new version of a model, or its first one."""
-    name = request.GET.get("model", "").strip()
-    for_model = name if name and name_is_taken(name) else ""
+    """Show the start of an upload. ?model=NAME: for a new version of a model, or its first one. ?from=NAME: from a source."""
+    return new_model_page(request, request.GET.get("model", "").strip(), request.GET.get("from", ""))
+
+
+def new_model_page(request: HttpRequest, name: str, source: str, **more: Any) -> HttpResponse:
+    """Show the start of an upload. source: the name of the source whose form is open, or ""."""
+    for_model = name if name and name_is_taken(name) and not more.get("name_error") else ""
     context = {
         "upload": None,
         "for_model": for_model,
         "existing": existing_model(for_model) if for_model else None,
         "name": name,
         "steps": _steps(None),
-        "formats": as_json(),
+        "sources": source_forms(source, more.pop("typed", {}), more.pop("errors", {})),
+        "source": source,
+        "formats": _formats(),
+        **more,
     }
     return _render(request, context)
 
@@ -88,11 +101,14 @@ def _page(request: HttpRequest, found: Upload, **more: Any) -> HttpResponse:
         and _is_theirs(request, found),
         "theirs_or_operates": _is_theirs(request, found) or actor_of(request).may(Right.OPERATE),
         "transfer": _transfer(found),
-        "formats": as_json() if found.state == UploadState.RECEIVING else None,
+        "source_title": source_title(found),
+        "fetching": found.is_fetched and found.job is not None and found.job.state not in ENDED,
+        "formats": _formats() if found.state == UploadState.RECEIVING else None,
         "next_number": model.last_number + 1 if model else 1,
         **_read_last_request(request, found),
         **_proposal(request, found, more.pop("typed", None), more.pop("base", None)),
         **_published(found, model),
+        **conversion_context(found, actor_of(request), more.pop("posted", None)),
         **more,
     }
     return _render(request, context)
@@ -105,6 +121,11 @@ def _read_last_request(request: HttpRequest, found: Upload) -> dict[str, Any]:
     after = after if actor_of(request).may(Right.OPERATE) else "keep"
     broken_off = sentence(found.error) if found.state == UploadState.INSPECTED else ""
     return {"note": last.note if last else "", "after": after, "broken_off": broken_off}
+
+
+def _formats() -> dict[str, Any]:
+    """Return the table of formats for the browser, with the names of those that a recipe may take."""
+    return {**as_json(), "converted": converted_kinds()}
 
 
 def _render(request: HttpRequest, context: dict[str, Any]) -> HttpResponse:
@@ -193,7 +214,7 @@ def _steps(found: Upload | None) -> list[tuple[str, str, str, str]]:
 
 
 def _failed_step(found: Upload) -> int:
-    return 1 if found.job_id else 0
+    return 1 if found.job_id and not found.is_fetched else 0
 
 
 def _details(found: Upload | None) -> dict[str, str]:
@@ -209,12 +230,14 @@ def _details(found: Upload | None) -> dict[str, str]:
     details["upload"] = f"{size(received)} of {size(whole)}" if received < whole else f"{size(whole)}, all received"
     if found.state == UploadState.FAILED:
         details["inspect"] = "Cannot be published"
+    elif found.state == UploadState.CONVERTING:
+        details["inspect"] = (found.job.step if found.job else "") or "Converting"
     elif found.proposal:
         problems = [problem for problem in found.proposal.get("problems", []) if problem["severity"] != "note"]
         details["inspect"] = f"{format_name(found.proposal.get('format', ''))}, " + (
             f"{len(problems)} finding{'s' if len(problems) != 1 else ''}" if problems else "nothing wrong"
         )
-    elif found.job is not None and found.job.step:
+    elif found.job is not None and found.job.step and not found.is_fetched:
         details["inspect"] = found.job.step
     if found.state in (UploadState.PUBLISHING, UploadState.PUBLISHED):
         details["configure"] = "Reviewed"
@@ -242,6 +265,20 @@ def cancel(request: HttpRequest, pk: str) -> HttpResponse:
     found = upload_get(pk)
     done = "The upload is cancelled; what was received is removed."
     return call_service(request, upload_cancel, done, "jobs", upload=found)
+
+
+@post("uploads/<uuid:pk>/convert", Right.UPLOAD_DATA, name="upload_convert")
+def convert(request: HttpRequest, pk: str) -> HttpResponse:
+    """Start a conversion; if it is refused, keep the form."""
+    found = upload_get(pk)
+    try:
+        start_conversion(request, found)
+    except DashboardError as error:
+        said = sentence(error.message)
+        page = _page(request, upload_get(pk), posted=request.POST, not_begun=said)
+        page.status_code = 400
+        return page
+    return redirect("upload", pk=found.pk)
 
 
 @post("uploads/<uuid:pk>/publish", Right.UPLOAD_DATA, name="upload_publish")

@@ -37,10 +37,11 @@ from dashboard.models.upload_json import Publication, PublishRequest
 from dashboard.releases.selectors import current_document, newest_release, wanted_versions
 from dashboard.releases.services import refuse_drift, release_make, text_take_back
 from dashboard.releases.storage import managed_repository, on_disk, remember_publication
-from dashboard.shared.choices import DesiredState, ReleaseKind, UploadState
+from dashboard.shared.choices import ReleaseKind, UploadState
 from dashboard.shared.exceptions import Conflict, DashboardError, WrongState
 from dashboard.shared.repository_errors import repository_errors
 from dashboard.uploads import states
+from dashboard.uploads.fetching import source_title
 from dashboard.uploads.review import decide_document, number_of
 from dashboard.uploads.services import upload_require_own
 from dashboard.uploads.tensors import signature_with
@@ -268,9 +269,6 @@ def _record(
     actor, request = _publisher(publication), publication.request
     version = _version_row(upload, model, actor, publication, document, manifest, folder)
     remember_publication(model, number=version.number, manifest=manifest, text=publication.text or "", beside=beside)
-    if request.load or request.make_live:
-        model.desired_state = DesiredState.LOADED
-        model.save(update_fields=["desired_state"])
     release = release_make(
         model=model,
         actor=actor,
@@ -278,6 +276,7 @@ def _record(
         document=document,
         summary=f"Published version {version.number}",
         write=False,
+        load=request.load or request.make_live,
     )
     audit_record(
         actor=actor,
@@ -304,7 +303,7 @@ def _version_row(
     folder: Path,
 ) -> Version:
     proposal = upload.proposal
-    archive = facts_in(folder)
+    archive, lineage = facts_in(folder), upload.conversion.get("lineage")
     kept = ("opset", "producer", "backend", "problems", "class_names", "signature")
     return Version.objects.create(
         model=model,
@@ -317,6 +316,8 @@ def _version_row(
         details={
             **{name: proposal[name] for name in kept if name in proposal},
             **({"archive": archive} if archive else {}),
+            **({"lineage": lineage} if lineage else {}),
+            **({"fetched_from": source_title(upload)} if upload.source else {}),
             "files": sorted(manifest.files),
             "runs_code": code_of_version(model.name, document, publication.number),
         },

@@ -14,6 +14,9 @@ from dashboard.jobs.serializers import JobSerializer
 from dashboard.models import UploadFile
 from dashboard.shared.exceptions import Invalid
 from dashboard.uploads import serializers
+from dashboard.uploads.conversion import conversion_start
+from dashboard.uploads.fetching import upload_fetch, upload_fetch_again
+from dashboard.uploads.offers import NO_IMPORTS, offers_of, unkept_promises
 from dashboard.uploads.publication import upload_publish
 from dashboard.uploads.selectors import upload_get, uploads_open
 from dashboard.uploads.services import (
@@ -42,8 +45,13 @@ class UploadList(Endpoint):
 
     @extend_schema(request=serializers.UploadRequestSerializer, responses={201: serializers.UploadSerializer})
     def post(self, request: Request) -> Response:
-        """Announces files. Then send each with PUT, in chunks of at most chunk_bytes, and complete the upload."""
-        upload = upload_create(actor=self.actor, **data_of(request, serializers.UploadRequestSerializer))
+        """Announces files. Then send each with PUT, in chunks of at most chunk_bytes, and complete the upload.
+
+        With `source` in place of `files`, a job fetches the files and completes the upload."""
+        data = data_of(request, serializers.UploadRequestSerializer)
+        if ("files" in data) == ("source" in data):
+            raise Invalid("expected either files or a source")
+        upload = (upload_fetch if "source" in data else upload_create)(actor=self.actor, **data)
         return Response(serializers.UploadSerializer(upload).data, status=201)
 
 
@@ -61,6 +69,17 @@ class UploadDetail(Endpoint):
         """Cancels the upload and removes the received bytes."""
         upload_cancel(upload=upload_get(pk, with_files=False), actor=self.actor)
         return Response(status=204)
+
+
+@at("uploads/<uuid:pk>/fetch", "api_upload_fetch")
+class UploadFetch(Endpoint):
+    rights = {"POST": Right.UPLOAD_DATA}
+
+    @fieldless(responses={202: serializers.UploadSerializer})
+    def post(self, request: Request, pk: UUID) -> Response:
+        """Continues to fetch the files from the upload's source, if the job that fetched them failed or was cancelled."""
+        upload_fetch_again(upload=upload_get(pk, with_files=False), actor=self.actor)
+        return _upload(pk, status=202)
 
 
 @at("uploads/<uuid:pk>/files", "api_upload_files")
@@ -123,6 +142,34 @@ class UploadComplete(Endpoint):
     def post(self, request: Request, pk: UUID) -> Response:
         """Queues the inspection after all bytes are sent. Its job, and then `proposal`, have the findings."""
         upload_complete(upload=upload_get(pk, with_files=False), actor=self.actor)
+        return _upload(pk, status=202)
+
+
+@at("uploads/<uuid:pk>/conversions", "api_upload_conversions")
+class UploadConversions(Endpoint):
+    rights = {"GET": Right.VIEW, "POST": Right.UPLOAD_DATA}
+
+    @extend_schema(responses=serializers.ConversionsSerializer)
+    def get(self, request: Request, pk: UUID) -> Response:
+        """The recipes that take the files of an upload, the best first, and what became of earlier conversions."""
+        upload = upload_get(pk, with_files=False)
+        found = {
+            "recipes": offers_of(upload, self.actor),
+            "imports": upload.conversion.get("imports", NO_IMPORTS),
+            "unkept_promises": {str(promise): sentence for promise, sentence in unkept_promises().items()},
+            "error": upload.conversion.get("error", ""),
+            "lineage": upload.conversion.get("lineage", []),
+            "parts": upload.conversion.get("parts", []),
+        }
+        return Response(serializers.ConversionsSerializer(found).data)
+
+    @extend_schema(request=serializers.ConvertSerializer, responses={202: serializers.UploadSerializer})
+    def post(self, request: Request, pk: UUID) -> Response:
+        """Converts the files by a recipe, as a job. Then the upload has other files, which are inspected. If the conversion
+        fails or is refused, the upload is as it was, and `error` has the reason. 409: a confirmation is missing. 403: the
+        recipe runs code of the files, which needs a right."""
+        data = data_of(request, serializers.ConvertSerializer)
+        conversion_start(upload=upload_get(pk, with_files=False), actor=self.actor, **data)
         return _upload(pk, status=202)
 
 

@@ -36,6 +36,11 @@ def upload_get(pk: UUID | str, *, with_files: bool = True) -> Upload:
         raise NotFound("there is no such upload; it may have expired") from None
 
 
+def uploads_of_parts(upload: Upload) -> list[Upload]:
+    """Return the uploads of the models that a converted one calls."""
+    return list(Upload.objects.filter(pk__in=upload.conversion.get("parts", [])).order_by("model_name"))
+
+
 def missing_paths(upload: Upload) -> list[str]:
     """Return the paths, within the upload, of missing files with its model's weights; [] if they cannot be added."""
     missing = upload.proposal.get("missing", [])

@@ -5,8 +5,6 @@ the states of the files and of the upload's row.
 """
 
 import contextlib
-import hashlib
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -23,6 +21,7 @@ from django.utils import timezone
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
+from dashboard.conversions.recipes.table import may_be_converted
 from dashboard.jobs.services import job_create, job_request_cancel
 from dashboard.models import Job, Upload, UploadFile
 from dashboard.releases.storage import managed_repository
@@ -34,12 +33,12 @@ from dashboard.shared.exceptions import (
     NotFound,
     StorageFull,
     TooLarge,
-    WrongOffset,
     WrongState,
 )
 from dashboard.shared.repository_errors import repository_errors
-from dashboard.uploads import states
+from dashboard.uploads import chunks, states
 from dashboard.uploads.selectors import name_is_taken
+from dashboard.uploads.sources.base import MOST_FILES
 from repository.core.errors import NoSpace
 from repository.core.layout import check_name, relative_path
 from repository.files import foreign_formats, storage
@@ -55,7 +54,7 @@ class Announced(NamedTuple):
     characters: int
 
 
-MAX_FILES = 10_000
+MAX_FILES = MOST_FILES
 _ANNOUNCING = 0x51_1B_0A_01  # the number of the advisory lock in PostgreSQL under which uploads are announced
 # The bounds on the unfinished uploads of one person, and of all people: uploads, names of files, and characters of
 # these names. An import needs up to a thousand uploads of one archive each.
@@ -64,10 +63,18 @@ OF_ALL = Announced(uploads=6_000, names=100_000, characters=16 << 20)
 
 
 @repository_errors()
-def upload_create(*, actor: Actor, model_name: str, files: list[dict[str, Any]], new_model: bool = False) -> Upload:
+def upload_create(
+    *,
+    actor: Actor,
+    model_name: str,
+    files: list[dict[str, Any]],
+    new_model: bool = False,
+    source: Mapping[str, str] | None = None,
+) -> Upload:
     """Begin an upload. files: [{"path": relative path, "size": bytes, "sha256": hex, optional}], numbered from 0 in order.
 
     new_model: whether the upload should make a new model. Raises Conflict if a model has that name already.
+    source: where the files are fetched from, in place of chunks; each of `files` then also has a "token" (sources.base).
     An upload is refused before a byte is sent if it is too large for its limit or for the disk. It is also refused if the actor
     may not upload such files, or if no file is a model by its name.
     """
@@ -86,6 +93,7 @@ def upload_create(*, actor: Actor, model_name: str, files: list[dict[str, Any]],
             user_name=actor.name,
             model_name=model_name,
             allow_code=actor.may(Right.UPLOAD_CODE),
+            source=dict(source or {}),
             **states.initial(),
         )
         for row in rows:
@@ -123,18 +131,13 @@ def upload_receive_chunk(
     """
     upload_require_own(upload=upload, actor=actor)
     file = upload_file(upload=upload, number=number)
-    if len(chunk) > settings.UPLOAD_CHUNK_BYTES:
-        raise TooLarge(f"a chunk has at most {settings.UPLOAD_CHUNK_BYTES} bytes, this one has {len(chunk)}")
-    if sha256 and hashlib.sha256(chunk).hexdigest() != sha256.lower():
-        raise Invalid("the chunk's SHA-256 is not the one that was sent with it; send the chunk again")
+    chunks.check(chunk, sha256)
+    if upload.is_fetched:
+        raise Conflict("the files of this upload are fetched from its source; send none")
     with storage.locked(upload.folder / f"{number}.lock", "this file"):
         file.refresh_from_db()
         states.receive(upload)
-        if offset != file.received:
-            raise WrongOffset(file.received, offset)
-        if offset + len(chunk) > file.size:
-            raise Invalid(f"file '{file.path}' was announced with {file.size} bytes, but more arrive")
-        _append(_path(file), offset, chunk)
+        chunks.append(_path(file), chunk, offset, received=file.received, size=file.size)
         file.received = offset + len(chunk)
         file.save(update_fields=["received"])
     return file
@@ -225,9 +228,9 @@ def upload_file(*, upload: Upload, number: int) -> UploadFile:
 
 
 def _refuse_foreign(paths: list[str]) -> None:
-    """Raise Invalid if no file can be a model, and one file is known to be something else."""
+    """Raise Invalid if no file can be a model or be converted into one, and one file is known to be something else."""
     found = foreign_formats.by_names(paths)
-    if found is not None:
+    if found is not None and not may_be_converted(paths):
         path, kind = found
         raise Invalid(f"'{PurePosixPath(path).name}' cannot be served, because {kind.sentence}")
 
@@ -271,7 +274,7 @@ def _checked_file(number: int, file: Any) -> UploadFile:
     path = str(relative_path(file["path"]))
     if len(path) > 500:
         raise Invalid(f"the path of file {number} is longer than 500 characters")
-    return UploadFile(number=number, path=path, size=size, sha256=sha256.lower())
+    return UploadFile(number=number, path=path, size=size, sha256=sha256.lower(), token=file.get("token", ""))
 
 
 def _refuse_more(actor: Actor, rows: Sequence[UploadFile], *, uploads: int) -> None:
@@ -308,33 +311,6 @@ def _ensure_space(size: int) -> None:
         storage.ensure_space(Path(settings.STAGING_DIR), size + outstanding, settings.DISK_RESERVE_BYTES)
     except NoSpace as error:
         raise StorageFull(f"the upload does not fit: {error.message}") from None
-
-
-def _append(path: Path, offset: int, chunk: bytes) -> None:
-    """Write at `offset`, over the bytes of a failed attempt; a full disk changes nothing."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        if os.fstat(descriptor).st_size < offset:
-            raise Conflict("the file on disk is shorter than what was received; cancel this upload and begin again")
-        storage.ensure_space(path.parent, len(chunk), settings.DISK_RESERVE_BYTES)
-        with storage.full_disk_is_no_space(len(chunk), path.parent):
-            os.ftruncate(descriptor, offset)
-            _write_all(descriptor, offset, chunk)
-    except NoSpace as error:
-        with contextlib.suppress(OSError):
-            os.ftruncate(descriptor, offset)
-        raise StorageFull(
-            f"the disk is full: {error.message}; the upload can be continued when there is room"
-        ) from None
-    finally:
-        os.close(descriptor)
-
-
-def _write_all(descriptor: int, offset: int, chunk: bytes) -> None:
-    view = memoryview(chunk)
-    while view:
-        written = os.pwrite(descriptor, view, offset)
-        view, offset = view[written:], offset + written
 
 
 def _path(file: UploadFile) -> Path:

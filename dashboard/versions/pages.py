@@ -18,6 +18,8 @@ from dashboard.configuration.version_settings import fields_of_version, version_
 from dashboard.jobs.selectors import jobs
 from dashboard.jobs.services import UNFINISHED
 from dashboard.models import Model
+from dashboard.releases.budgets import in_words as budget_in_words
+from dashboard.releases.budgets import newest_figures
 from dashboard.releases.selectors import newest_release, protected_versions, release_get
 from dashboard.servers.selectors import model_states
 from dashboard.shared.choices import VersionState
@@ -53,6 +55,7 @@ def _versions(
         "versions": [(version, states.get(version.number)) for version in versions],
         "protected": protected_versions(model, head["way_back"]),
         "own_settings": versions_with_settings(model),
+        "measured": newest_figures(versions),
         "named": _names_of(newest.aliases if newest else {}),
         "aliases": list(newest.aliases.items()) if newest else [],
         "base_release": newest.number if newest else 0,
@@ -155,10 +158,12 @@ def version_make_live(request: HttpRequest, name: str, number: int) -> HttpRespo
         messages.warning(request, f"Release {now} came meanwhile. Look again at what making this version live changes.")
         return redirect("version_make_live", name, number)
     if request.method == "GET":
-        context = {**head, "version": version, "promotion": found, "base_release": now}
+        budget = budget_in_words(head["model"].budget) if found.may_need_reason else ""
+        context = {**head, "version": version, "promotion": found, "base_release": now, "budget": budget}
         return render(request, "versions/live.html", context)
     chosen = found.fitting if request.POST.get("config") == "fitting" else None
-    given = {"version": version, "document": chosen.document if chosen else None}
+    document = chosen.document if chosen else None
+    given = {"version": version, "document": document, "override": request.POST.get("override", "")}
     done = f"Version {number} is being made live. The present versions serve until it is ready."
     return call_service(request, version_services.release_promote, done, "model_releases", name, **given)
 

@@ -8,6 +8,7 @@ from dashboard.configuration.clients import ForClients, for_clients
 from dashboard.configuration.services import config_preview
 from dashboard.configuration.signatures import served_signature
 from dashboard.models import Version
+from dashboard.releases.budgets import verdict
 from dashboard.releases.example_fit import unfit_examples
 from dashboard.releases.selectors import current_document, fitting_document
 from dashboard.releases.services import changed_by_hand
@@ -20,12 +21,16 @@ from repository.config.lines import unified
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One configuration for making a version live. problems: its mistakes. effect: how a server would apply it."""
+    """One configuration for making a version live. problems: its mistakes. effect: how a server would apply it.
+
+    over_budget: a clause that says why the version does not keep the model's budget with it; "" if it does.
+    """
 
     document: Document
     diff: str  # the unified diff from the present text
     problems: list[Problem]
     effect: str
+    over_budget: str = ""
 
     @property
     def valid(self) -> bool:
@@ -68,6 +73,21 @@ class Promotion:
         return "fitting" if self.fitting is not None and (self.changes or not self.present.valid) else "present"
 
     @property
+    def over_budget(self) -> str:
+        """Why the version does not keep the budget with the default selection; "" if it does."""
+        return (self.fitting if self.fitting is not None and self.preferred == "fitting" else self.present).over_budget
+
+    @property
+    def needs_reason(self) -> bool:
+        """True if the version keeps the budget with no configuration."""
+        return all(choice.over_budget for choice in (self.present, self.fitting) if choice is not None)
+
+    @property
+    def may_need_reason(self) -> bool:
+        """True if there is a configuration with which the version does not keep the budget."""
+        return any(choice.over_budget for choice in (self.present, self.fitting) if choice is not None)
+
+    @property
     def possible(self) -> bool:
         """True if there is a configuration that can serve the version."""
         return not self.refusal and (self.present.valid or (self.fitting is not None and self.fitting.valid))
@@ -87,7 +107,8 @@ def promotion(version: Version) -> Promotion:
     callers = callers_after(model, signature, lambda: document.versions(model.published_numbers()))
     clients, examples = for_clients(model, version.number, version.signature), unfit_examples(model, signature)
     answers = answering_version(model) == version
-    return Promotion(version, answers, clients, present, fitting, examples, callers, changed_by_hand(model))
+    by_hand = changed_by_hand(model)
+    return Promotion(version, answers, clients, present, fitting, examples, callers, by_hand)
 
 
 def _choice(version: Version, now: Document, document: Document) -> Choice:
@@ -96,4 +117,5 @@ def _choice(version: Version, now: Document, document: Document) -> Choice:
         document = named.live([version.number], version.model.published_numbers())
     preview = config_preview(model_name=version.model.name, document=document)
     diff = unified(now.text, document.text, old_name="now", new_name=f"version {version.number} live")
-    return Choice(document, diff, preview.problems, preview.effect)
+    judged = None if now.answers(version.model.published_numbers()) == version.number else verdict(version, document)
+    return Choice(document, diff, preview.problems, preview.effect, judged.why if judged is not None else "")

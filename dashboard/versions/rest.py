@@ -91,7 +91,9 @@ class VersionMakeLive(Endpoint):
         given = data_of(request, serializers.MakeLiveSerializer)
         document = Document.read(given["text"]) if "text" in given else None
         version = select.version_get(select.model_get(name), number)
-        release_promote(version=version, actor=self.actor, document=document, load=given["load"])
+        release_promote(
+            version=version, actor=self.actor, document=document, load=given["load"], override=given["override"]
+        )
         return _version(name, number)
 
 

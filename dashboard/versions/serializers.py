@@ -73,10 +73,12 @@ class NoteSerializer(serializers.Serializer[Any]):
 
 
 class MakeLiveSerializer(serializers.Serializer[Any]):
-    """text: the configuration with which the version is served, by default the present one."""
+    """text: the configuration with which the version is served, by default the present one. override: the reason for making a
+    version live that does not keep the model's budget."""
 
     load = serializers.BooleanField(default=True)
     text = serializers.CharField(required=False, trim_whitespace=False)
+    override = serializers.CharField(required=False, default="", allow_blank=True, max_length=500)
 
 
 class ChoiceSerializer(serializers.Serializer[Any]):
@@ -87,6 +89,9 @@ class ChoiceSerializer(serializers.Serializer[Any]):
     valid = serializers.BooleanField()
     problems = ProblemSerializer(many=True)
     effect = serializers.ChoiceField(["none", "in_place", "versions", "reload"])
+    over_budget = serializers.CharField(
+        help_text="Why the version does not keep the budget with this configuration; empty if it does."
+    )
 
 
 class CallerSerializer(serializers.Serializer[Any]):
@@ -107,6 +112,7 @@ class PromotionSerializer(serializers.Serializer[Any]):
     )
     preferred = serializers.ChoiceField(["present", "fitting"])
     refusal = serializers.CharField(help_text="Why no version can be made live now; empty if one can.")
+    over_budget = serializers.CharField(help_text="`over_budget` of the preferred configuration.")
     present = ChoiceSerializer()
     fitting = ChoiceSerializer(allow_null=True)
     examples = serializers.DictField(

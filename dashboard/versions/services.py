@@ -10,11 +10,12 @@ from dashboard.access.authorisation import Actor, Right, require
 from dashboard.configuration.needs import config_needs, refuse_unmet
 from dashboard.configuration.services import document_check
 from dashboard.models import Model, Release, Version
+from dashboard.releases.budgets import refuse_over_budget
 from dashboard.releases.going_back import document_to_return, going_back
 from dashboard.releases.rollout_rules import refuse_other_default
 from dashboard.releases.selectors import current_document, fitting_document, newest_release, way_back
 from dashboard.releases.services import refuse_drift, release_make
-from dashboard.shared.choices import DesiredState, ReleaseKind, VersionState
+from dashboard.shared.choices import ReleaseKind, VersionState
 from dashboard.shared.exceptions import Conflict, Invalid, NamesMoved
 from dashboard.shared.repository_errors import repository_errors
 from repository.config.document import Document
@@ -22,14 +23,17 @@ from repository.config.release import DEFAULT_ALIAS, aliases_problem
 
 
 @repository_errors()
-def release_promote(*, version: Version, actor: Actor, document: Document | None = None, load: bool = True) -> Release:
+def release_promote(
+    *, version: Version, actor: Actor, document: Document | None = None, load: bool = True, override: str = ""
+) -> Release:
     """Make a release in which this version answers, with the present configuration or another. Only this version and versions
     with an alias are served.
 
     document: the configuration, such as the result of `fitting_document`. Its version policy is replaced, and the model's
-    present aliases are kept. load: whether the model is loaded, too.
-    Raises Conflict if the version is not published, or the file was changed by hand. Raises Invalid if a server would refuse
-    the text with the version's file. Raises Forbidden if the actor lacks a right that the text needs.
+    present aliases are kept. load: whether the model is loaded, too. override: why the version goes live although it does not
+    keep the model's budget.
+    Raises Conflict if the version is not published, does not keep the budget, or the file was changed by hand. Raises Invalid
+    if a server would refuse the text with the version's file. Raises Forbidden if the actor lacks a right that the text needs.
     """
     require(actor, Right.OPERATE)
     with transaction.atomic():
@@ -42,12 +46,12 @@ def release_promote(*, version: Version, actor: Actor, document: Document | None
         before, there = current_document(model), model.published_numbers()
         chosen = before if document is None else document.with_aliases(before.aliases)
         final = chosen.without_traffic().live([version.number], there)
+        if before.answers(there) != version.number:
+            refuse_over_budget(version=version, document=final, actor=actor, override=override)
         if document is not None:
             document_check(model=model, document=final, with_files=False)
             refuse_unmet(config_needs(model_name=model.name, current=before, document=final), actor.rights())
         _refuse_misfit(version, final, chosen=document is not None)
-        if load:
-            _load(model)
         return release_make(
             model=model,
             actor=actor,
@@ -55,6 +59,7 @@ def release_promote(*, version: Version, actor: Actor, document: Document | None
             document=final,
             summary=f"Made version {version.number} live",
             action="release.promote",
+            load=load,
         )
 
 
@@ -90,7 +95,6 @@ def release_go_back(*, model: Model, actor: Actor, release: Release | None = Non
             raise Conflict(f"release {target.number} of '{model.name}' cannot come back: {'; '.join(found.refusals)}")
         before, document = current_document(model), document_to_return(model, target)
         refuse_unmet(config_needs(model_name=model.name, current=before, document=document), actor.rights())
-        _load(model)
         return release_make(
             model=model,
             actor=actor,
@@ -99,6 +103,7 @@ def release_go_back(*, model: Model, actor: Actor, release: Release | None = Non
             summary=f"Went back to release {target.number}",
             action="release.go_back",
             returns_to=target,
+            load=True,
         )
 
 
@@ -135,6 +140,8 @@ def aliases_set(*, model: Model, aliases: Mapping[str, int], actor: Actor, base_
         before = newest.document
         document = (before if versions == newest.versions else before.pinned(versions, there)).with_aliases(given)
         refuse_other_default(model, before, document)
+        if (answers := document.answers(there)) != before.answers(there):
+            refuse_over_budget(version=model.versions.get(number=answers), document=document, actor=actor)
         document_check(model=model, document=document)
         return release_make(
             model=model,
@@ -178,11 +185,6 @@ def _moved(before: Mapping[str, int], after: Mapping[str, int]) -> str:
     changed = [f"{name} is version {number}" for name, number in sorted(after.items()) if before.get(name) != number]
     changed += [f"{name} is gone" for name in sorted(before.keys() - after.keys())]
     return f"Named versions: {', '.join(changed)}" if changed else "Named versions"
-
-
-def _load(model: Model) -> None:
-    Model.objects.filter(pk=model.pk).update(desired_state=DesiredState.LOADED)
-    model.desired_state = DesiredState.LOADED
 
 
 def version_annotate(*, version: Version, actor: Actor, note: str) -> Version:

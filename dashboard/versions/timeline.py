@@ -129,7 +129,7 @@ class TimelineRow:
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """rows: the versions, the highest first, and then other servers. since, until: the range of the picture. shared: whether a
-    version had less than all requests, so that the page explains the heights."""
+    version had less than 100 % of the requests at some time; the page then explains what the height of a bar means."""
 
     since: datetime
     until: datetime

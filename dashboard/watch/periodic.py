@@ -6,14 +6,20 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
+from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.db import Error, close_old_connections
 from django.utils import timezone
 
 from dashboard.accounts.sign_in import sign_in_forget
 from dashboard.accounts.tokens import auth_file_repair
+from dashboard.batches.services import batches_expire
 from dashboard.configuration.drift import drift_check
+from dashboard.conversions.conversion import LOCKS
+from dashboard.environments.locks import read_lock
+from dashboard.environments.removal import remove_unused
 from dashboard.jobs.services import jobs_forget, jobs_requeue_lost
 from dashboard.metrics.services import metrics_prune
 from dashboard.rollouts.figures import rollouts_prune
@@ -43,6 +49,10 @@ def _clear_sessions() -> int:
     return Session.objects.filter(expire_date__lt=timezone.now()).delete()[0]
 
 
+def _remove_environments() -> list[str]:
+    return remove_unused(Path(settings.ENVIRONMENTS_DIR), [read_lock(path) for path in LOCKS.glob("*.txt")])
+
+
 def periodic_tasks() -> tuple[PeriodicTask, ...]:
     """Return new tasks; a task may keep state from one run to the next."""
     return (
@@ -52,6 +62,8 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
         PeriodicTask("notice changes by hand", 20.0, partial(drift_check, {})),
         PeriodicTask("archive versions by retention", 300.0, retention_run),
         PeriodicTask("expire uploads", 60.0, uploads_expire),
+        PeriodicTask("remove old batch jobs", 300.0, batches_expire),
+        PeriodicTask("remove environments of other locks", 3600.0, _remove_environments),
         PeriodicTask("forget ended jobs", 3600.0, jobs_forget),
         PeriodicTask("prune metrics", 60.0, _prune_metrics),
         PeriodicTask("forget what rollouts kept", 600.0, rollouts_prune),

@@ -127,7 +127,7 @@ def read(model_dir: Path, version: int | None = None, custom: str = "") -> Model
     """Return a model's configuration, with the overlay of `version` merged in if that version has one.
 
     Without a config.pbtxt the configuration contains only the name, and the server completes the rest from the model file.
-    Whatever exists at its path is read, because reading refuses everything but files.
+    Only a path where nothing exists counts as no config.pbtxt: a folder, a pipe or a dangling link there raises InvalidConfig.
     An empty name becomes the name of the folder. `custom` names a file in configs/ that replaces config.pbtxt, if the model
     has that file.
     """

@@ -45,8 +45,9 @@ class OwnParameter:
     """A parameter.
 
     values, means: the row of the parameter in docs/configuration.md. built_in: whether a new value rebuilds a version;
-    otherwise a serving version takes the new value. control: the input of the parameter on the configuration page; None means
-    a row with key and value. apart: whether the parameter has other controls, on that page or on pages of its own.
+    otherwise a serving version takes the new value. control: the parameter's input on the configuration page, or None. apart:
+    whether separate code shows inputs for it, on that page or on pages of its own. A parameter with neither is edited as a row
+    of key and value.
     """
 
     name: str

@@ -369,6 +369,6 @@ def config_type(datatype: str) -> int:
 
 
 def _quoted(names: Iterable[str]) -> str:
-    """Return the first names for a message: a message with all names would be too long."""
+    """Return the first _NAMED names, quoted, for a message that would be too long with all; "none" if there are none."""
     first = [f"'{name}'" for name in islice(names, _NAMED + 1)]
     return ", ".join([*first[:_NAMED], "..."] if len(first) > _NAMED else first) or "none"

@@ -378,7 +378,8 @@ def _url_problem(value: Json) -> str:
 
 
 def _part_or_empty(value: Json) -> str:
-    """Check a value that may become a part of the URL's path, which must stay below the listed address."""
+    """Return the mistake in a model's name or version, which becomes a part of the URL's path; "" if it is valid or empty. The
+    path must stay below the listed address."""
     if not isinstance(value, str) or len(value) > _MAX_TEXT:
         return f"a text of at most {_MAX_TEXT:,} characters"
     return part_problem(value) if value else ""

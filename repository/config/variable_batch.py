@@ -15,7 +15,7 @@ KEY = SLIPWAY_PREFIX + PARAMETER
 
 
 def is_requested(config: ModelConfig) -> bool:
-    """Return whether the parameter is true. A value that is no JSON counts as false, because validation reports it."""
+    """Return whether the parameter is true. A value that is not JSON counts as false here; validation reports it."""
     try:
         return get_parameter(config, PARAMETER, False) is True
     except InvalidConfig:

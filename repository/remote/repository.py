@@ -32,6 +32,8 @@ class FileSystem(Protocol):
 
     def find(self, path: str, *, detail: bool) -> Mapping[str, Mapping[str, object]]: ...
 
+    def info(self, path: str) -> Mapping[str, object]: ...
+
     def get(self, rpath: list[str], lpath: list[str]) -> object: ...
 
     def size(self, path: str) -> int | None: ...
@@ -190,7 +192,7 @@ class RemoteRepository:
         for path, details in objects.items():
             model, slash, inside = path.removeprefix(root).lstrip("/").partition("/")
             if slash and inside and _may_be_model(model):
-                found[model].append((inside, _size(details), _token(details)))
+                found[model].append((inside, object_size(details), content_token(details)))
         return {model: tuple(sorted(rows)) for model, rows in found.items()}
 
     def _system(self) -> tuple[FileSystem, str]:
@@ -241,12 +243,13 @@ def explained(error: Exception, what: str) -> RepositoryError:
     return Unreachable(f"the {what} cannot be reached ({type(error).__name__})")
 
 
-def _size(details: Mapping[str, object]) -> int:
+def object_size(details: Mapping[str, object]) -> int:
+    """Return the bytes of an object from its description in a listing."""
     size = details.get("size")
     return int(size or 0) if isinstance(size, int | float | str) else 0
 
 
-def _token(details: Mapping[str, object]) -> str:
+def content_token(details: Mapping[str, object]) -> str:
     """Return a token that changes with an object's content: its ETag, or else a hash or generation, or else its time."""
     return next((str(details[key]) for key in _TOKENS if details.get(key)), "")
 

@@ -87,7 +87,8 @@ class ModelSettings:
 
 
 class ArchiveContents(NamedTuple):
-    """files: name of a file in the archive -> its size. streams: whether a source of the archive uses the name STREAMS."""
+    """files: name of a file in the archive -> its size. streams: whether a Python file of the archive uses the name
+    `send_intermediate_predict_response` (STREAMS)."""
 
     manifest: Manifest
     settings: ModelSettings

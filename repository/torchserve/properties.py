@@ -69,7 +69,8 @@ class Properties:
 
 
 def read(path: Path, environment: Mapping[str, str]) -> Properties:
-    """Read a file. Fill in its environment variables, and those named TS_* if the file has enable_envvars_config=true."""
+    """Read a file, and replace each `$$NAME$$` by the environment variable. If the file has enable_envvars_config=true,
+    variables such as TS_<KEY> set its keys."""
     return with_environment(_as_written(path), environment)
 
 

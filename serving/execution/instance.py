@@ -198,7 +198,8 @@ class Instance:
         self._execute(batch)
         loop_time.spend(batch.started_ns, batch.ended_ns)
         self._times.add(batch.size, batch.ended_ns - batch.started_ns, inline=True)
-        self.slots = 1 if loop_time.left_ns > 0 else self._slots_for(batch)  # the thread may get several batches
+        # With none of the loop's time left, the next batches may go to the thread, which may get several at once.
+        self.slots = 1 if loop_time.left_ns > 0 else self._slots_for(batch)
         self._on_batch_done(self, batch)
 
     def _begin_elsewhere(self, batch: Batch) -> None:

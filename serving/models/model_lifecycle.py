@@ -94,7 +94,7 @@ class ModelLifecycle:
         self._old_aliases: set[str] = set()  # earlier aliases, under which open sequences may continue
         self.expected = False  # whether the model was requested at the start, or has served since
         self.requested = False  # a load was requested after the last unload; strict readiness waits for this model
-        self.failed = False  # whether the last load that ended failed
+        self.failed = False  # whether the most recently finished load failed
         self.error = ""  # why the last load failed, if it failed before its versions were known
         self._runtime = runtime
         self._loop = runtime.loop
@@ -152,7 +152,7 @@ class ModelLifecycle:
         return sorted(number for number, version in self.versions.items() if version.model is not None)
 
     def aliases_of(self, number: int) -> tuple[str, ...]:
-        """Return the names by which a version answers."""
+        """Return the sorted aliases of a version; none if the version does not serve."""
         serves = self.versions[number].model is not None
         return tuple(sorted(name for name, version in self.aliases.items() if version == number and serves))
 
@@ -221,7 +221,7 @@ class ModelLifecycle:
             await self._check_golden(changed, golden, progress)
         progress.begin(Step.SWITCH)
         await self._reconfigure_all(changes)
-        left = self._switch(sources, changes, golden, connected)
+        left = self._switch(sources, changes, golden, connected, progress.report.release)
         if changed:
             self._follow_drain(progress, left)
         else:
@@ -259,7 +259,7 @@ class ModelLifecycle:
         policy = traffic_of(sources[0].config)
         if policy is None:
             return {}
-        default = _default_of(sources)
+        default = _default_of(sources, aliases_of(sources[0].config))
         change = next(change for change in changes if change.source.version == default)
         config = change.config
         if config is None:  # unchanged
@@ -362,19 +362,20 @@ class ModelLifecycle:
         changes: list[Change],
         golden: Sequence[GoldenCheck],
         connected: Mapping[str, Connected],
+        release: int | None,
     ) -> Callable[[], int]:
         """Send requests to the new models. Return a function that counts the open requests of the replaced models."""
         served = [version.model for version in self.versions.values() if version.model is not None]
         passed = frozenset(check.digest for check in golden)
         for change in changes:
-            self._commit(change, passed)
+            self._commit(change, passed, release)
         for number in self.versions.keys() - {source.version for source in sources}:
             self._retire(self.versions[number], "replaced under the version policy")
         config = sources[0].config
         self._old_aliases.update(self.aliases)
         self.aliases = aliases_of(config)
-        policy, release = traffic_of(config), release_of(config)
-        left = self._rollouts.apply_policy(self.identifier, policy, release, _default_of(sources), connected)
+        default = _default_of(sources, self.aliases)
+        left = self._rollouts.apply_policy(self.identifier, traffic_of(config), release, default, connected)
         self._choose_models()
         for request in left:
             request.submit_to(lambda request: self.destination("").submit(request))
@@ -402,11 +403,11 @@ class ModelLifecycle:
         progress = self._progress
         return progress.report_loading() if progress is not None and number in progress.versions else None
 
-    def _commit(self, change: Change, passed: frozenset[str]) -> None:
+    def _commit(self, change: Change, passed: frozenset[str], release: int | None) -> None:
         version = change.version
         if change.config is not None:
             version.source, version.residency = change.source, residency_of(change.config)
-            version.release = release_of(change.config)
+            version.release = release
             version.answered = passed if change.built else version.answered | passed
         if version.incoming is not None:
             old, version.model, version.incoming = version.model, version.incoming, None
@@ -613,9 +614,9 @@ def _keeps_sequences(config: ModelConfig) -> bool:
     return config.HasField("sequence_batching") and not config.sequence_batching.iterative_sequence
 
 
-def _default_of(sources: list[VersionSource]) -> int:
+def _default_of(sources: list[VersionSource], aliases: Mapping[str, int]) -> int:
     """Return the version that answers a request without a version if there is no rollout."""
-    return aliases_of(sources[0].config).get(DEFAULT_ALIAS, sources[-1].version)
+    return aliases.get(DEFAULT_ALIAS, sources[-1].version)
 
 
 def _release_of(source: VersionSource) -> int | None:

@@ -181,7 +181,7 @@ class ModelLoader:
             lifecycle = ModelLifecycle(model, self._runtime, completing, self._residency, self._rollouts)
             self._models.add(lifecycle)
         async with lifecycle.lock:  # held while the steps load under their own locks: see the module's docstring
-            self._waiting_loads.pop(model, None)  # a later request may mean newer files
+            self._waiting_loads.pop(model, None)  # a request from now on starts another load: it may mean newer files
             requested = lifecycle.requested
             self._models.set_requested(lifecycle, True)
             try:

@@ -112,7 +112,8 @@ class RepositoryIndex:
             lifecycle.expected = True
 
     async def confirm_all_ready(self) -> bool:
-        """Return whether every serving model confirms that it is ready, if its backend can do so."""
+        """Return whether every serving model is ready. A model that has a readiness check is asked; any other only needs an
+        available instance."""
         versions = [
             version
             for lifecycle in self._models.requested()

@@ -27,6 +27,7 @@ FIRST_RESPONSE_FAMILY = "nv_inference_first_response_histogram_ms"
 FIRST_RESPONSE_BOUNDS_MS = (100, 500, 2000, 5000)
 
 MAX_NOTED = 64  # the number of executions after which `count_batch` adds them up
+GAPS_OF = 16  # of this many full notes, the gaps between requests are counted in one
 MAX_PLACES = 1000  # responses of a request that have separate counters; further responses count as the last one
 
 
@@ -145,9 +146,9 @@ class PhaseHistograms:
 
 
 Key = tuple[str, int, str]  # name, version, namespace
-# An execution that is not yet added up: its size, whether it was inline, its phases, and `waited`, `took` and `rows` of
-# `count_batch`.
-_Noted = tuple[int, bool, int, int, int, list[int], list[int], int]
+# An execution that is not yet added up: its size, whether it was inline, its start, its phases, and `waited`, `took` and `rows`
+# of `count_batch`.
+_Noted = tuple[int, bool, int, int, int, int, list[int], list[int], int]
 
 
 class Loading(NamedTuple):
@@ -189,6 +190,7 @@ class ModelStatistics:
     successful.
     cancel: requests whose client left before the answer. They also count as failures with reason CANCELED.
     mirrored, mirrored_failures: requests of a rollout's shadow. success and fail do not include them.
+    arrival_gaps: the times from one executed request's arrival in the queue to the next one's. Under load, only a part of them.
     """
 
     model_name: str
@@ -221,12 +223,15 @@ class ModelStatistics:
     request_latency: Histogram = field(default_factory=Histogram)
     queue_latency: Histogram = field(default_factory=Histogram)
     compute_latency: Histogram = field(default_factory=Histogram)
+    arrival_gaps: Histogram = field(default_factory=Histogram)
     phases: PhaseHistograms | None = None
     first_responses: bool | None = None  # whether to fill `first_response`; None: only for decoupled models
     first_response: FirstResponseHistogram | None = None
     revision: int = 0  # grows with each change, so that the live feed can skip unchanged versions
     _noted: list[_Noted] = field(default_factory=list)
     _ended_ns: int = 0  # the end of the last noted execution (monotonic ns)
+    _arrived_ns: int = 0  # the arrival of the last request in an added-up execution (monotonic ns)
+    _full_notes: int = 0
 
     def configure(self, config: ModelConfig, caches: bool) -> None:
         self.tags = dict(config.metric_tags)
@@ -312,6 +317,7 @@ class ModelStatistics:
             (
                 execution.size,
                 execution.inline,
+                started,
                 infer_from - started,
                 infer_to - infer_from,
                 ended - infer_to,
@@ -333,7 +339,7 @@ class ModelStatistics:
         executions: list[int] = []
         all_waited: list[int] = []
         all_took: list[int] = []
-        for size, inline, input_ns, infer_ns, output_ns, waited, took, rows in noted:
+        for size, inline, _, input_ns, infer_ns, output_ns, waited, took, rows in noted:
             batch = self.batches.get(size)
             if batch is None:
                 batch = self.batches[size] = BatchStatistics()
@@ -370,6 +376,30 @@ class ModelStatistics:
         if self.first_response is not None:
             for nanoseconds in all_took:
                 self.first_response.add(nanoseconds)
+        self._count_gaps(noted)
+
+    def _count_gaps(self, noted: list[_Noted]) -> None:
+        """Count the gaps between the arrivals of these requests. To be cheap under load, count one of GAPS_OF full notes."""
+        before = self._arrived_ns
+        if len(noted) >= MAX_NOTED:
+            self._full_notes += 1
+            if self._full_notes % GAPS_OF != 1:
+                _, _, started, _, _, _, waited, _, _ = noted[-1]
+                self._arrived_ns = started - waited[-1] if waited else 0
+                return
+        arrivals: list[int] = []
+        for _, _, started, _, _, _, waited, _, _ in noted:
+            arrivals += [started - nanoseconds for nanoseconds in waited]
+        if not arrivals:
+            return
+        arrivals.sort()  # several instances end their executions in another order
+        gaps: list[int] = []
+        for arrived in arrivals:
+            if 0 < before <= arrived:
+                gaps.append(arrived - before)
+            before = arrived
+        self._arrived_ns = before
+        self.arrival_gaps.add_all(gaps)
 
     def count_execution(self, size: int, phases: Phases) -> None:
         """Count one execution of an ensemble: all steps for one request."""

@@ -101,7 +101,8 @@ class _Bodies(RemoteProtocol):
 
 
 def _parameters(answers: Sequence[HttpAnswer]) -> Parameters:
-    """Return the content type and status of a single answer as parameters, as this server's handlers set them."""
+    """Return the content type of a single answer, and its status unless it is 200, as the parameters that this server's own
+    handlers set; {} if there are several answers."""
     if len(answers) != 1:
         return {}
     parameters: Parameters = (

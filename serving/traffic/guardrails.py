@@ -415,7 +415,8 @@ def _prometheus(guardrail: Guardrail, sample: _Sample) -> _Finding:
 
 
 def _stands_still(guardrail: Guardrail, sample: _Sample, found: _Finding) -> _Finding:
-    """Return a guardrail's finding. If the candidate has stopped answering and that is a breach, return that finding instead.
+    """Return the guardrail's finding `found`, or, if the candidate has stopped answering and that is a breach, a finding that
+    says so.
 
     The candidate has stopped if it ended no request in seconds in which requests waited for it. Seconds in which the stable arm
     was held up, too, do not count. Two probabilities are estimated from earlier seconds: of that many seconds without an ended

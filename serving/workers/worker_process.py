@@ -16,6 +16,7 @@ from typing import Any
 
 from serving.backends.channel.channel import close_all
 from serving.cli.options import Options
+from serving.resources.process_activity import NONE, not_waiting_s, read_activity
 from serving.server.inference_server import InferenceServer
 from serving.workers.internal_connections import InternalConnections
 from serving.workers.link.setup import MAX_COMMAND, Setup
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _SILENT_S = 1.0  # the core accepts connections for a worker without a heartbeat for this time
-_HUNG_S = 10.0  # a worker without a heartbeat is killed after this, or a shorter --process-heartbeat-timeout-secs
+_HUNG_S = 10.0  # a worker that hangs for this time, or a shorter --process-heartbeat-timeout-secs, is killed
 _END_S = 2.0  # how long a worker may take to end after the core has closed its link
 _START_S = 60.0  # the shortest time limit for a worker's first heartbeat
 
@@ -49,7 +50,9 @@ class WorkerProcess:
         self._link: WorkerLink | None = None
         self._reason = ""  # why the process had to be killed
         self._beats = page.beats[number]
-        self._silent_s = 0.0
+        self._silent_s = 0.0  # since the last heartbeat
+        self._hung_s = 0.0  # the same without the time that the worker waited for a CPU
+        self._activity = NONE  # at the last call of `beat` without a heartbeat
         self._tasks: set[asyncio.Task[None]] = set()
         self._drained: dict[str, asyncio.Future[None]] = {}
         self._over: asyncio.Future[None] = self._loop.create_future()
@@ -138,15 +141,24 @@ class WorkerProcess:
             await self._over
 
     def beat(self, elapsed_s: float, timeout_s: float) -> None:
-        """Kill the worker if it has given no heartbeat in time. Called every BEAT_S. elapsed_s: since the previous call."""
+        """Kill the worker if it hangs. Called every BEAT_S. elapsed_s: since the previous call. timeout_s: a longer silence is
+        a hang, unless the worker waits for a CPU."""
         beats = self._page.beats[self._number]
-        self._silent_s = 0.0 if beats != self._beats else self._silent_s + elapsed_s
-        self._beats = beats
+        if beats != self._beats:
+            self._beats, self._silent_s, self._hung_s = beats, 0.0, 0.0
+        else:
+            self._add_silence(elapsed_s)
         limit_s = min(timeout_s, _HUNG_S) if self.ready.done() else max(timeout_s, _START_S)
-        if self._silent_s > limit_s:
+        if self._hung_s > limit_s:
             self.kill(f"gave no sign of life for {limit_s:g} s and was killed")
         elif self._link is not None:
             self._link.beat()
+
+    def _add_silence(self, elapsed_s: float) -> None:
+        assert self._process is not None
+        before, self._activity = self._activity, read_activity(self._process.pid)
+        self._silent_s += elapsed_s
+        self._hung_s += not_waiting_s(before, self._activity, elapsed_s)
 
     # -- messages from the worker --------------------------------------------------------------------------------------
     def _on_control(self) -> None:

@@ -10,10 +10,10 @@ from benchmarks.comparison import peers, triton
 from benchmarks.comparison.measure import order
 from benchmarks.comparison.record import Key, Measurement, Results, Unfinished
 from benchmarks.comparison.subjects import all_servers
-from benchmarks.loads.outcome import Outcome
 from benchmarks.machine import commit
 from benchmarks.report.page import markdown, write_page
 from benchmarks.report.summary import Figure, ratio, rows
+from dashboard.loads.outcome import Outcome
 
 
 def measured(number: int, server: str, case: str, load: str, per_second: float, offered: float = 0.0) -> Measurement:

@@ -34,7 +34,13 @@ from tests.support import model_factory
 
 @pytest.fixture(autouse=True)
 def data_folder(settings: Any, tmp_path: Path) -> Path:
-    for name, folder in (("MODEL_REPOSITORY", "models"), ("STAGING_DIR", "staging"), ("ARCHIVE_DIR", "archive")):
+    for name, folder in (
+        ("MODEL_REPOSITORY", "models"),
+        ("STAGING_DIR", "staging"),
+        ("ARCHIVE_DIR", "archive"),
+        ("BATCH_DIR", "batches"),
+        ("ENVIRONMENTS_DIR", "environments"),
+    ):
         path = tmp_path / folder
         path.mkdir()
         setattr(settings, name, path)
@@ -137,7 +143,7 @@ def received(actor: Actor, unqueued: list[int]) -> Callable[..., Upload]:
 @pytest.fixture
 def inspected(received: Callable[..., Upload], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Upload]:
     """The same, inspected by the real `python -m serving.inspect`."""
-    monkeypatch.setattr(inspector, "_run", remembering(inspector._run))
+    monkeypatch.setattr(inspector, "run", remembering(inspector.run))
 
     def send(files: dict[str, bytes] | None = None, model_name: str = "relu", **more: Any) -> Upload:
         upload = received(files or {"model.onnx": relu_bytes()}, model_name, **more)

@@ -15,7 +15,7 @@ from django.utils import timezone
 from dashboard.access.authorisation import Actor
 from dashboard.catalog import version_states
 from dashboard.models import Job, Rollout, Upload, Version
-from dashboard.models.upload_json import Publication, PublishRequest
+from dashboard.models.upload_json import Contents, Publication, PublishRequest
 from dashboard.releases import rollout_states
 from dashboard.rollouts.plan import default_plan
 from dashboard.shared.choices import RolloutState, UploadState, VersionState
@@ -101,7 +101,13 @@ def upload_events(job: Job) -> dict[str, Callable[[Upload], None]]:
         "inspect": states.inspect,
         "accept": lambda upload: states.accept(upload, contents={"files": ["a"]}, proposal={"format": "onnx"}),
         "reject": lambda upload: states.reject(upload, reason="why"),
+        "fetch": lambda upload: states.fetch(upload, job=job),
+        "lose": lambda upload: states.lose(upload, reason="why"),
         "extend": states.extend,
+        "convert": lambda upload: states.convert(upload, conversion={"recipe": "onnx_fp16"}, job=job),
+        "converted": lambda upload: states.converted(upload, conversion={}, job=job),
+        "decline": lambda upload: decline(upload, {}),
+        "keep": lambda upload: decline(upload, {"files": ["a"]}),
         "publish": lambda upload: states.publish(upload, publication=PUBLICATION, job=job),
         "decide": lambda upload: states.decide(upload, publication=PUBLICATION),
         "take_back": lambda upload: states.take_back(upload, reason="why"),
@@ -109,6 +115,12 @@ def upload_events(job: Job) -> dict[str, Callable[[Upload], None]]:
         "cancel": states.cancel,
         "expire": lambda upload: states.expire(upload, now=upload.expires_at + timedelta(seconds=1)),
     }
+
+
+def decline(upload: Upload, contents: Contents) -> None:
+    """A conversion comes to nothing. contents: of an upload that was inspected before, else {}."""
+    upload.contents = contents
+    states.decline(upload, reason="why")
 
 
 VERSION_EVENTS: dict[str, Callable[[Version], None]] = {

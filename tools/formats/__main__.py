@@ -17,7 +17,8 @@ from typing import Any
 import tritonclient.grpc as grpc
 
 from benchmarks.folders import ROOT
-from benchmarks.servers.environments import made, variables_of
+from dashboard.environments.locks import read_lock
+from dashboard.environments.making import Tell, environment
 from tests.support.exported_models import FOLDER, Exported, exported_models
 from tests.support.serving_process import ServerProcess
 from tools.formats.page import Row, page
@@ -38,14 +39,25 @@ def main() -> None:
 
 def make(name: str) -> None:
     """Make the models of one environment, and replace the existing ones."""
-    environment = made(f"formats-{name}", ROOT / "requirements" / "formats" / f"{name}.txt")
+    lock = read_lock(ROOT / "requirements" / "convert" / f"{name}.txt")
     program = Path(__file__).parent / "makers" / MAKERS[name]
-    with tempfile.TemporaryDirectory() as folder:
-        command = [environment / "bin" / "python", "-W", "ignore", program, folder]
-        subprocess.run(command, env=variables_of(environment), cwd=folder, check=True)
+    with environment(lock, ROOT / ".cache" / "environments", show()) as made, tempfile.TemporaryDirectory() as folder:
+        subprocess.run([made.python, "-W", "ignore", program, folder], env=made.variables(), cwd=folder, check=True)
         for case in sorted(Path(folder).glob("*/case.json")):
             shutil.rmtree(FOLDER / case.parent.name, ignore_errors=True)
             shutil.copytree(case.parent, FOLDER / case.parent.name)
+
+
+def show() -> Tell:
+    """Return a callback that prints each step once."""
+    steps = [""]
+
+    def tell(percent: float, step: str) -> None:
+        if step != steps[-1]:
+            steps.append(step)
+            print(step, flush=True)
+
+    return tell
 
 
 def rows(models: list[Exported]) -> list[Row]:

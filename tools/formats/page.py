@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from dashboard.conversions.recipes.table import recipes_for, source_of
 from tests.support.exported_models import Exported
 from tools.write_docs import placed
 
 _HEAD = """# Models of other tools
 
-The tool in the column *made by* wrote each model of this page, in the version of `requirements/formats`. The models are in
+The tool in the column *made by* wrote each model of this page, in the version of `requirements/convert`. The models are in
 `tests/exported_models`, with the answers of the tool itself. `make formats` makes the models again, in separate environments,
 and writes this page. A test uploads, inspects and publishes each model without editing its configuration, and sends it
 requests.
@@ -24,10 +25,13 @@ classification extension returns them.
 | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 _REFUSED = """
-## Refused, with the remedy
+## Not served as they are
 
-| model | description | made by | error |
-| --- | --- | --- | --- |
+The dashboard [converts](guide.md#a-file-of-another-tool) a file for which a recipe is named, and compares the answers of both.
+The error is that of the server and of `python -m serving.inspect`, with what can be done by hand.
+
+| model | description | made by | recipe | error |
+| --- | --- | --- | --- | --- |
 """
 _KNOWN = """
 ## Files that are not models
@@ -35,6 +39,38 @@ _KNOWN = """
 A file of these formats is recognised by the end of its name before it is sent, or else by its first bytes, also in the browser.
 Such files are accepted together with a model: a `model.py` may read a pickle or the trees of XGBoost.
 
+A file that a recipe takes is accepted, too: the page of its upload offers to
+[convert it](guide.md#a-file-of-another-tool), and says how to do it by hand.
+
+"""
+_CONVERTED = """
+## Converted
+
+Each artefact was sent over the REST API as its tool writes it, converted by a job, published, loaded and asked; nobody used a
+terminal. *Seconds* is the time from the first byte to the answer, with the recipe's environment made before, on a machine with
+two cores that did other work as well. The last two columns compare what the server answered with what the source answered. The
+maximum difference is over all numbers of all outputs. `make conversion-figures` writes this table.
+
+"""
+_PLANS = """
+### TensorRT plans
+
+The recipe `tensorrt_plan` builds a plan of an ONNX model for the GPU of the machine, and compares its answers on that GPU with
+those of the ONNX model on the CPU. The server needs `requirements/gpu.txt`: a plan is read only by the version of TensorRT that
+wrote it, and by GPUs of the same kind. Conversions and the inference server must see the same GPU. The options:
+
+* `precision`: with `FP16`, numbers of FP32 are computed in FP16; inputs and outputs keep their datatype. With `TF32`, products
+  of matrices have the bits of FP16 and the range of FP32. Answers may differ by 0.02 and 2 % in both. With `FP32` they may
+  differ by 0.0001 and 0.1 %.
+* `max_batch_size`: the largest batch of the optimisation profile. Without it `max_batch_size` of a `config.pbtxt` beside the
+  model counts, else 32. The plan is fastest at the largest of `preferred_batch_size`, else at the largest batch.
+* `shapes`: the least, best and largest shape of an input, such as `{"tokens": [[1, 8], [8, 64], [32, 256]]}`. An input needs
+  it if another dimension than the first has any size, and `dims` of `config.pbtxt` do not fix it.
+* `workspace_mib`: the most scratch memory that a layer may take.
+* `inputs`: the shapes of the sample inputs, and a bound on their whole numbers, as in the other recipes for ONNX.
+
+INT8 is not an option: TensorRT reads it from the file, which must have `QuantizeLinear` and `DequantizeLinear`. ONNX Runtime's
+static quantisation writes these; `onnx_int8` quantises dynamically, which TensorRT does not read.
 """
 _BATCHES = """
 ## Batches
@@ -62,7 +98,18 @@ def page(rows: Sequence[Row]) -> str:
     """Return the page as Markdown."""
     served = [_served(row) for row in rows if not row.model.refused]
     refused = [_refused(row) for row in rows if row.model.refused]
-    return _HEAD + "".join(served) + _REFUSED + "".join(refused) + _KNOWN + placed("formats") + _BATCHES
+    return (
+        _HEAD
+        + "".join(served)
+        + _REFUSED
+        + "".join(refused)
+        + _KNOWN
+        + placed("formats")
+        + _CONVERTED
+        + placed("conversions")
+        + _PLANS
+        + _BATCHES
+    )
 
 
 def _served(row: Row) -> str:
@@ -74,7 +121,9 @@ def _served(row: Row) -> str:
 
 
 def _refused(row: Row) -> str:
-    return _line(f"`{row.model.name}`", row.model.what, ", ".join(row.model.tools), row.result)
+    found = recipes_for(source_of(row.model.folder / "files"))
+    recipes = ", ".join(f"`{one.name}`" for one in found if not one.of_served) or "none"
+    return _line(f"`{row.model.name}`", row.model.what, ", ".join(row.model.tools), recipes, row.result)
 
 
 def _tensors(tensors: list[dict[str, Any]]) -> str:

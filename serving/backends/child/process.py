@@ -21,6 +21,7 @@ from serving.backends.channel.shared_memory import SharedMemoryMap, SharedMemory
 from serving.backends.environments.interpreter import Interpreter
 from serving.core.errors import unsupported
 from serving.core.log_context import OUTPUT
+from serving.resources.process_activity import NONE, read_activity
 
 log = logging.getLogger(__name__)
 # The logger for the output of children: each record has the instance's name and a line, or the number of lost lines.
@@ -30,7 +31,6 @@ _MAIN = Path(__file__).parents[2] / "child_program" / "__main__.py"
 _LINE_BYTES = 16 << 10
 LINES_AT_ONCE = 5000
 LINES_PER_S = 500
-_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _LEVELS = {"I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR, "V": logging.DEBUG}
 
 
@@ -222,7 +222,7 @@ class Heartbeat:
     def __init__(self) -> None:
         self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # the child has the same descriptor
         self.silent_s = 0.0
-        self._worked = (0, 0.0)  # pages read from a disk, and CPU seconds, at the last check without a heartbeat
+        self._activity = NONE  # at the last check without a heartbeat
 
     def listen(self, pid: int, elapsed_s: float) -> float:
         """Return the time since the last sign of life of the process `pid`. elapsed_s: the time since the last call."""
@@ -242,13 +242,9 @@ class Heartbeat:
         """Return whether the process has worked: its main thread runs or waits for a CPU, or it used more than 1/20 of a CPU,
         or it read pages from a disk. Idle threads of libraries use less CPU. An import of a large library from a slow disk uses
         little CPU and holds the interpreter's lock."""
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        except OSError:
-            return False
-        before, self._worked = self._worked, (int(fields[9]), (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS)
-        runnable = fields[0] == b"R"
-        return runnable or self._worked[0] > before[0] or self._worked[1] - before[1] > elapsed_s / 20
+        before, self._activity = self._activity, read_activity(pid)
+        now = self._activity
+        return now.runnable or now.pages_read > before.pages_read or now.cpu_s - before.cpu_s > elapsed_s / 20
 
 
 class OutputLog:

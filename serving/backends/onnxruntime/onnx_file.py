@@ -32,7 +32,7 @@ _OTHER_TYPES = {
 
 _SEQUENCE, _SEQUENCE_OF_MAPS = "a sequence", "a sequence of maps"
 _KINDS = {4: _SEQUENCE, 5: "a map", 8: "a sparse tensor", 9: "an optional"}  # TypeProto's fields other than tensor_type
-# Advice for messages about an output that is no tensor.
+# Advice for messages about an output that is not a tensor.
 _REMEDIES = {
     _SEQUENCE_OF_MAPS: "export the model without maps, from scikit-learn with to_onnx(model, X[:1], options={'zipmap': False})",
     _SEQUENCE: "export the model with the tensors in it as outputs of their own, or publish a model for each",

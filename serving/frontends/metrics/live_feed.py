@@ -218,9 +218,14 @@ def model_values(model: ModelStatistics) -> JsonObject:
         "cache_hits": model.cache_hit.count,
         "cache_misses": model.cache_miss.count,
         "batches": {size: batch.count for size, batch in model.batches.items()},
+        "batch_times": {
+            size: batch.compute_input_ns + batch.compute_infer_ns + batch.compute_output_ns
+            for size, batch in model.batches.items()
+        },
         "request_latency": model.request_latency.as_json(),
         "queue_latency": model.queue_latency.as_json(),
         "compute_latency": model.compute_latency.as_json(),
+        "arrival_gaps": model.arrival_gaps.as_json(),
     }
 
 

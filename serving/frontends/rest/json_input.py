@@ -64,7 +64,7 @@ _LIMITS = {
 }
 
 
-# -- flat arrays, apart from the rest ----------------------------------------------------------------------------------
+# -- arrays of tensors, cut out so that the rest of the body is parsed without them -----------------------------------
 class NotFlatError(Exception):
     """The body must be parsed completely, because it may be wrong, or have arrays that are not flat."""
 

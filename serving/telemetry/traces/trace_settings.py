@@ -125,7 +125,8 @@ class TraceSettings:
     def _samplers_of(
         self, own: Mapping[str, Values], changed: str, changes: Mapping[str, Value | None]
     ) -> dict[str, Sampler]:
-        """Return the samplers, with new samplers for changed settings. These keep the rest of an unchanged `trace_count`."""
+        """Return the samplers, with new samplers for changed settings. A new sampler continues with the traces that are left of
+        its model's `trace_count`, unless this change sets `trace_count` again."""
         found: dict[str, Sampler] = {}
         below = self._start
         for name in ["", *(model for model in own if model)]:

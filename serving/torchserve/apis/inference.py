@@ -1,8 +1,8 @@
 """TorchServe's inference API: predictions and explanations, with any HTTP method and any body.
 
 A request becomes one InferenceRequest with the parts of its body as the elements of the input `data`. The handler's process
-decodes the parts and makes the answer. A model with other inputs takes them by their names, as JSON. Nothing waits for a
-model's answer: the answer is passed to a Prediction.
+decodes the parts and makes the answer. A model with other inputs takes them by their names, as JSON. No coroutine awaits a
+model's answer: the server passes the answer to the request's Prediction.
 """
 
 import asyncio

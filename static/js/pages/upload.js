@@ -4,7 +4,7 @@ import { $, $$, complain, data, el, icon, need } from "../core/dom.js";
 import { duration, size } from "../core/format.js";
 import { RequestError, messageOf, request } from "../core/request.js";
 import { asMissing, fromDrop, fromInput, matchFiles, proposedName, tidy, watchInput } from "../uploads/files.js";
-import { judge } from "../uploads/judgement.js";
+import { judge, mayBeConverted } from "../uploads/judgement.js";
 import { Transfer } from "../uploads/transfer.js";
 import { startEditor } from "../configuration/editor.js";
 
@@ -151,7 +151,9 @@ export async function begin(chosen, { asVersion = false } = {}) {
   pending = chosen;
   nameError("");
   showExisting("");
-  const judgement = await judge(files, /** @type {FormatTable} */ (data("format-table")));
+  const table = /** @type {FormatTable} */ (data("format-table"));
+  const found = await judge(files, table);
+  const judgement = found && mayBeConverted(found, files, table) ? null : found;
   showJudgement(judgement);
   if (judgement?.kind && unnamed) field.value = ""; // the next file will propose its own name
   if (judgement) return;

@@ -25,6 +25,8 @@ import { missingWeights } from "./onnx.js";
  * @property {string[]} archive_endings the extensions of archives that a backend reads without unpacking
  * @property {number} head_bytes
  * @property {ForeignFormat[]} formats the more specific formats first
+ * @property {Record<string, string[]>} [converted] the formats that a recipe may take, each with ends of names, one of which must
+ *   be among the files; [] if the format is enough
  */
 
 /**
@@ -63,6 +65,17 @@ export async function judge(files, table) {
     if (missing.length) return { path, kind: null, missing };
   }
   return null;
+}
+
+/**
+ * Returns whether a recipe may make a model of the files, although no backend serves them.
+ * @param {Judgement} judgement
+ * @param {ChosenFile[]} files
+ * @param {FormatTable} table
+ */
+export function mayBeConverted({ kind }, files, table) {
+  const beside = table.converted?.[kind?.name ?? ""];
+  return beside !== undefined && (!beside.length || files.some(({ path }) => endsAs(path, beside)));
 }
 
 /**

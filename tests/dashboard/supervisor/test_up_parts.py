@@ -144,6 +144,13 @@ def test_models_do_not_see_the_environment_of_the_dashboard(settings: Any) -> No
         commands.check_server_flags()
 
 
+@pytest.mark.parametrize("flag", ["--http-use-ssl", "--grpc-use-ssl=true", "--grpc-use-ssl-mutual"])
+def test_tls_of_the_server_is_refused_because_the_dashboard_could_not_reach_it(settings: Any, flag: str) -> None:
+    settings.SERVER_FLAGS = [flag]
+    with pytest.raises(Invalid, match="reaches its server without TLS"):
+        commands.check_server_flags()
+
+
 def test_flags_that_up_gives_itself_and_what_is_no_flag_are_refused(settings: Any) -> None:
     settings.SERVER_FLAGS = ["--http-port=1234"]
     with pytest.raises(Invalid, match="cannot have --http-port"):

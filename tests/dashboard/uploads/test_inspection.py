@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from dashboard.access.authorisation import Actor
+from dashboard.confinement import program
+from dashboard.confinement.promises import Means, Promise, Protections, protections
 from dashboard.jobs.runner import job_run
 from dashboard.models import Job, Upload, Version
 from dashboard.shared.choices import JobState, UploadState
+from dashboard.shared.exceptions import Invalid
 from dashboard.uploads import inspection
 from dashboard.uploads.inspector import run_inspector
 from dashboard.uploads.publication import upload_publish
@@ -287,6 +290,19 @@ class Context:
         self.lines.append(line)
 
 
+@pytest.fixture(params=["this machine", "a machine without means"])
+def machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inspections give up the promises that a machine cannot keep."""
+    if request.param != "this machine":
+        monkeypatch.setattr(program, "protections", lambda: Protections(Means()))
+
+
+def test_an_inspection_needs_no_means_of_the_machine(inspected: Inspected, machine: None) -> None:
+    upload = inspected({"model.onnx": relu_bytes()})
+    assert (upload.error, upload.proposal["format"]) == ("", "onnx")
+
+
+@pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
@@ -312,7 +328,27 @@ def test_an_inspection_that_misbehaves_is_one_sentence(
     monkeypatch.setenv("SLIPWAY_SECRET_KEY", "secret")
     version = tmp_path / "version"
     version.mkdir()
-    from dashboard.shared.exceptions import Invalid
-
     with pytest.raises(Invalid, match=sentence):
+        run_inspector(version, name="x", config_file=None, context=Context())  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(Promise.READS in protections().missing, reason="this machine cannot keep programs from files")
+def test_an_inspection_does_not_read_the_secrets_beside_its_upload(tmp_path: Path, settings: Any) -> None:
+    package = tmp_path / "stand-in" / "serving"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package.parent / "data").mkdir()
+    secret = package.parent / "data" / "secret"
+    secret.write_text("secret")
+    (package / "inspect.py").write_text(f"""
+import os, sys
+try:
+    print(open({str(secret)!r}).read(), os.listdir({str(package.parent)!r}))
+except PermissionError:
+    sys.exit("the secret stays unread")
+""")
+    settings.BASE_DIR = package.parent
+    version = tmp_path / "version"
+    version.mkdir()
+    with pytest.raises(Invalid, match="the secret stays unread"):
         run_inspector(version, name="x", config_file=None, context=Context())  # type: ignore[arg-type]

@@ -41,18 +41,29 @@ def split_model() -> tuple[bytes, bytes]:
     ("path", "remedy"),
     [
         ("model.safetensors", "optimum"),
-        ("model.h5", "tf2onnx"),
-        ("model.ubj", "convert_xgboost"),
-        ("model.cbm", "save_model"),
-        ("model.pkl", "skl2onnx"),
-        ("model.joblib", "skl2onnx"),
-        ("saved_model.pb", "tf2onnx"),
+        ("model.tflite", "tf2onnx"),
+        ("model.gguf", "llama-cpp-python"),
+        ("model.pmml", "skl2onnx"),
+        ("model.rds", "from R"),
+        ("graph.pb", "tf2onnx"),
     ],
 )
 def test_what_the_name_says_is_no_model_is_refused_before_it_is_sent(actor: Actor, path: str, remedy: str) -> None:
     with pytest.raises(Invalid, match=f"'{path}' cannot be served, because .*{remedy}"):
         upload_create(actor=actor, model_name="mine", files=[{"path": f"folder/{path}", "size": 10}])
     assert not Upload.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        *(["model.pkl"], ["model.joblib"], ["model.ubj"], ["model.cbm"], ["model.h5"], ["saved_model.pb"]),
+        *(["config.json", "model.safetensors"], ["net.py", "net.safetensors"], ["MLmodel", "model.skops"]),
+    ],
+)
+def test_what_a_recipe_may_take_is_not_refused_by_its_name(actor: Actor, paths: list[str]) -> None:
+    files = [{"path": f"folder/{path}", "size": 10} for path in paths]
+    assert upload_create(actor=actor, model_name="mine", files=files).state == "receiving"
 
 
 def test_beside_a_model_such_files_are_its_own(actor: Actor) -> None:
@@ -112,7 +123,7 @@ def test_a_refused_file_fails_its_upload_and_its_job_and_shows_the_lines_that_he
 ) -> None:
     upload = inspected({"model.json": b'{"learner":{"attributes":{}}}'})
     assert (upload.state, upload.proposal["format"]) == ("failed", "xgboost")
-    assert "convert_xgboost" in upload.error
+    assert "convert it by the recipe 'xgboost_model'" in upload.error
     assert Job.objects.get(kind="inspect").state == "failed"
     page = text_of(as_person("upload_data"), f"/uploads/{upload.pk}/")
     assert "from onnxmltools import convert_xgboost" in page

@@ -17,9 +17,12 @@ from hypothesis import strategies as st
 from rest_framework.test import APIClient
 
 from dashboard.access.authorisation import Actor
+from dashboard.batches.services import batch_create
 from dashboard.examples.services import example_create
-from dashboard.models import Upload, Version
+from dashboard.measurements.plan import DEFAULTS
+from dashboard.models import Measurement, Upload, Version
 from tests.dashboard.conftest import CONFIG
+from tests.dashboard.measurements.conftest import load_row
 from tests.e2e.fuzzing.inputs import mutated, values
 
 SCHEMA: Any = SchemaGenerator().get_schema(request=None, public=True)
@@ -94,7 +97,12 @@ def known(
     tensor = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}
     example_create(model=model, actor=actor, name="signs", request={"inputs": [tensor]})
     upload = inspected()
+    row = Measurement.objects.create(
+        version=model.versions.get(number=1), state="done", plan=DEFAULTS, loads=[load_row(4, 250, 5.0)]
+    )
     parts = {"uploads.id": str(upload.pk), "jobs.id": str(upload.job_id), "servers.name": "local"}
+    batch = batch_create(actor=actor, model_name="relu", files=[{"path": "rows.csv", "size": 10}])
+    parts |= {"models.pk": str(row.pk), "models.number": "1", "batches.id": str(batch.pk)}
     return {"name": "relu", "example": "signs", **parts}
 
 

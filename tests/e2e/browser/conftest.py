@@ -11,6 +11,7 @@ from playwright.sync_api import (
     Browser,
     BrowserContext,
     ConsoleMessage,
+    Locator,
     Page,
     Playwright,
     Request,
@@ -140,3 +141,8 @@ def sign_in(page: Page, name: str = "admin") -> None:
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in").click()
     page.wait_for_url("**/")
+
+
+def text_before(element: Locator) -> str:
+    """Return what the style sheet writes before an element: a text in quotes, "none", or "" for an element that has gone."""
+    return str(element.evaluate("element => getComputedStyle(element, '::before').content"))

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page
 from tests.e2e.browser.conftest import PASSWORD, new_context, sign_in
 from tests.support.exported_models import exported_models
 from tests.support.up_process import Up
-from tools.screenshots import EMPTY, FULL, ROOT, WIDTHS, Person, empty, prepare, wait_until_drawn
+from tools.screenshots import EMPTY, FULL, ROOT, SOURCES, WIDTHS, Person, empty, prepare, wait_until_drawn
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
@@ -52,7 +52,7 @@ MOST_SHIFT = 0.02
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """`manage.py up` with a model that failed, one that is degraded, and one that is asleep."""
-    with Up(tmp_path_factory.mktemp("slipway") / "data", SLIPWAY_ADMIN_PASSWORD=PASSWORD) as up:
+    with Up(tmp_path_factory.mktemp("slipway") / "data", SLIPWAY_ADMIN_PASSWORD=PASSWORD, **SOURCES) as up:
         up.start()
         with Person(up.dashboard_url) as person:
             prepare(person)
@@ -183,6 +183,10 @@ def test_what_an_upload_asks_and_refuses_is_accessible(view: Page) -> None:
     choose("two_targets", files["sklearn_two_targets"]["model.onnx"])
     view.get_by_role("heading", name="This cannot be published").wait_for()
     assert findings(view) == [], "refused by the inspection"
+    choose("pickled", files["sklearn_pickle"]["model.pkl"])
+    view.get_by_role("heading", name="Convert it here").wait_for()
+    wait_until_drawn(view)
+    assert findings(view) == [], "offered a recipe"
 
 
 def test_the_sign_in_is_accessible_when_it_refuses_too(house: Up, chromium: Browser) -> None:

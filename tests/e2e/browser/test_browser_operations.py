@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Response, WebSocketRoute, expect
 
+from tests.e2e.browser.conftest import text_before
 from tests.support.serving_process import wait_until
 from tests.support.up_process import Up
 
 pytestmark = pytest.mark.browser
-SAYS = "element => getComputedStyle(element, '::before').content"
 BODY = {"inputs": [{"name": "image", "datatype": "FP32", "shape": [1, 1, 8, 8], "data": [0.0] * 64}]}
 
 
@@ -38,11 +38,11 @@ def test_a_page_whose_dashboard_is_away_says_so_and_calls_nothing_ready(page: Pa
     expect(note).to_contain_text("The dashboard does not answer. This page shows the state of")
     expect(page.locator("body")).to_have_class("is-away")
     expect(state).to_have_css("outline-style", "dashed")
-    wait_until(lambda: state.evaluate(SAYS) == '"was"')  # "" of an element that was just replaced
+    wait_until(lambda: text_before(state) == '"was"')
     away[0] = False
     expect(note).to_be_hidden()
     expect(page.locator("body")).not_to_have_class("is-away")
-    wait_until(lambda: state.evaluate(SAYS) == "none")
+    wait_until(lambda: text_before(state) == "none")
 
 
 def test_a_page_whose_dashboard_hangs_says_so_though_its_connections_stay_open(page: Page, slipway: Up) -> None:

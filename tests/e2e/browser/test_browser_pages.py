@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, Playwright, expect
 
-from tests.e2e.browser.conftest import new_context
+from tests.e2e.browser.conftest import new_context, text_before
 from tests.support.serving_process import wait_until
 from tests.support.up_process import Up
 
-LABEL = "cell => getComputedStyle(cell, '::before').content"
 pytestmark = pytest.mark.browser
 PAGES = (
     "/",
@@ -216,7 +215,7 @@ def test_on_a_phone_each_number_stands_beside_its_name(page: Page) -> None:
     row = page.locator('tr[data-model="digits"]')
     for value, name in (("rps", "Requests"), ("errors", "Errors")):
         cell = row.locator(f'[data-value="{value}"]')
-        wait_until(lambda cell=cell, name=name: name in cell.evaluate(LABEL))
+        wait_until(lambda cell=cell, name=name: name in text_before(cell))
         box = cell.bounding_box()
         assert box is not None
         assert box["x"] + box["width"] <= 390

@@ -302,7 +302,8 @@ def test_what_only_the_inspection_finds_missing_is_added_to_the_upload(page: Pag
     page.route(
         "**/uploads/judgement.js",
         lambda route: route.fulfill(
-            body="export async function judge() { return null; }", content_type="text/javascript"
+            body="export async function judge() { return null; } export const mayBeConverted = () => false;",
+            content_type="text/javascript",
         ),
     )
     name_it(page, "incomplete")

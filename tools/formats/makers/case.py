@@ -8,7 +8,7 @@ The programs run in the environments of the tools, so this module imports nothin
 
 import json
 import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ class Case:
         self.files.mkdir(parents=True)
         self._said: dict[str, Any] = {
             "what": what,
-            "tools": [f"{tool} {version(tool).partition('+')[0]}" for tool in tools.split()],
+            "tools": [f"{tool} {_version(tool)}" for tool in tools.split()],
         }
 
     def path(self, name: str) -> str:
@@ -64,6 +64,15 @@ class Case:
         lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in {**self._said, **more}.items()]
         (self.folder / "case.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
         print(self.folder.name, flush=True)
+
+
+def _version(tool: str) -> str:
+    """Return the version of a package; ONNX Runtime is that of the product, which may be its build for GPUs."""
+    try:
+        found = version(tool)
+    except PackageNotFoundError:
+        found = version(f"{tool}-gpu")
+    return found.partition("+")[0]
 
 
 def _tensors(arrays: dict[str, np.ndarray]) -> list[dict[str, Any]]:

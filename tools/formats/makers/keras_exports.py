@@ -1,4 +1,4 @@
-"""Models of Keras, exported by tf2onnx and by Keras itself."""
+"""Keras models, exported by tf2onnx and by Keras itself."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Models of scikit-learn, XGBoost, LightGBM and CatBoost, written by their own exporters."""
+"""scikit-learn, XGBoost, LightGBM and CatBoost models, written by their own exporters."""
 
 import joblib
 import lightgbm

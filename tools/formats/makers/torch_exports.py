@@ -1,4 +1,4 @@
-"""Models of PyTorch and Hugging Face transformers, written by torch.onnx, optimum and ONNX Runtime's quantisation."""
+"""PyTorch models and Hugging Face transformers, written by torch.onnx, optimum and ONNX Runtime's quantisation."""
 
 import logging
 import tempfile

@@ -57,6 +57,8 @@ def test_later_events_hold_only_changed_models_and_come_once_a_second(subscriber
     assert after["request_latency"]["total"] == before["request_latency"]["total"] + 1
     assert sum(after["request_latency"]["counts"].values()) == after["request_latency"]["total"]
     assert after["batches"]["1"] >= 1
+    assert after["batch_times"]["1"] > before["batch_times"].get("1", 0)
+    assert sum(after["arrival_gaps"]["counts"].values()) == after["arrival_gaps"]["total"]
     quiet = subscriber.quiet()
     for _ in range(2):  # one alone may come soon, because the one before it was late
         later = subscriber.next()[1]

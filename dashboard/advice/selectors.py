@@ -1,0 +1,70 @@
+"""The advice for a model, from the stored samples of the bundled server since its configuration began to serve."""
+
+import os
+import time
+from collections import defaultdict
+from typing import NamedTuple
+
+from dashboard.advice.advice import Finding, advise
+from dashboard.advice.traffic import Traffic
+from dashboard.metrics.samples import RESOLUTIONS, decode
+from dashboard.metrics.usage import Usage, combine
+from dashboard.models import MetricSample, Model, ReleaseSpan, Server
+from dashboard.releases.selectors import newest_release
+from dashboard.servers.selectors import gpu_count, servers
+from repository.config.document import Document
+
+WINDOW_S = RESOLUTIONS[1]  # the traffic of so many seconds is read
+KEPT_S = 60  # an advice is not made again for so many seconds
+_MOST_KEPT = 500  # models
+
+
+class _Kept(NamedTuple):
+    """An advice for a text of a model, until the monotonic time `until`."""
+
+    release: int
+    until: float
+    finding: Finding
+
+
+_kept: dict[int, _Kept] = {}  # by the model's key
+
+
+def model_advice(model: Model) -> Finding:
+    """Return the advice for a model, or the reason for none. Takes up to a second, once a minute for each model."""
+    server, newest = servers().first(), newest_release(model)
+    if server is None or newest is None:
+        return Finding(None, "There is no advice: the model has no configuration that serves.")
+    kept = _kept.get(model.pk)
+    if kept is None or kept.release != newest.pk or kept.until < time.monotonic():
+        span = ReleaseSpan.objects.filter(model=model, server=server, ended_at=None).first()
+        if span is None:
+            return Finding(None, "There is no advice: the model does not serve.")
+        since = max(span.started_at, newest.created_at).timestamp()
+        finding = _advice(server, model.name, newest.document, since)
+        if len(_kept) >= _MOST_KEPT:
+            _kept.clear()
+        kept = _kept[model.pk] = _Kept(newest.pk, time.monotonic() + KEPT_S, finding)
+    return kept.finding
+
+
+def _advice(server: Server, model_name: str, document: Document, since: float) -> Finding:
+    cores = len(os.sched_getaffinity(0)) if server.bundled else None
+    return advise(_traffic(server, model_name, since, cores), document, gpus=gpu_count(server))
+
+
+def _traffic(server: Server, model_name: str, since: float, cores: int | None) -> Traffic:
+    """Return the traffic of the model's busiest version since a moment (Unix seconds), at most of the last WINDOW_S seconds."""
+    start = max(since, time.time() - WINDOW_S)
+    rows = MetricSample.objects.filter(server=server, resolution=1, at__gt=start, model_name__in=("", model_name))
+    cpu: list[float] = []
+    usages: dict[int, list[Usage]] = defaultdict(list)
+    for name, version, data in rows.order_by("at").values_list("model_name", "version", "data"):
+        sample = decode(data)
+        if name:
+            usages[version].append(sample.usage)
+        elif sample.process is not None:
+            cpu.append(sample.process["cpu"])
+    totals = [combine(one) for one in usages.values()]
+    busiest = max(totals, key=lambda one: one.success, default=Usage())
+    return Traffic(busiest, float(max(1, len(cpu))), sum(cpu) / max(1, len(cpu)), cores)

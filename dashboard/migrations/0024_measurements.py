@@ -1,0 +1,71 @@
+import django.db.models.deletion
+import django.utils.timezone
+from django.conf import settings
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [migrations.swappable_dependency(settings.AUTH_USER_MODEL), ("dashboard", "0023_rollout_report")]
+
+    operations = [
+        migrations.AddField("model", "budget", models.JSONField(default=dict)),
+        migrations.CreateModel(
+            name="Measurement",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("waiting", "Waiting"),
+                            ("running", "Running"),
+                            ("done", "Done"),
+                            ("stopped", "Stopped"),
+                            ("failed", "Failed"),
+                            ("cancelled", "Cancelled"),
+                        ],
+                        default="waiting",
+                        max_length=16,
+                    ),
+                ),
+                ("note", models.TextField(blank=True, default="")),
+                ("release", models.PositiveIntegerField(default=0)),
+                ("config", models.TextField(blank=True, default="")),
+                ("sha256", models.CharField(blank=True, default="", max_length=64)),
+                ("plan", models.JSONField()),
+                ("machine", models.JSONField(default=dict)),
+                ("server", models.JSONField(default=dict)),
+                ("loads", models.JSONField(default=list)),
+                ("created_by_name", models.CharField(blank=True, default="", max_length=150)),
+                ("created_at", models.DateTimeField(default=django.utils.timezone.now)),
+                ("finished_at", models.DateTimeField(null=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "job",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to="dashboard.job",
+                    ),
+                ),
+                (
+                    "version",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="measurements",
+                        to="dashboard.version",
+                    ),
+                ),
+            ],
+            options={"ordering": ["-created_at", "-pk"]},
+        ),
+    ]
