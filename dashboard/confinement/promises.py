@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from dashboard.confinement import namespaces
-from dashboard.shared.exceptions import Conflict
+from dashboard.shared.exceptions import Conflict, Unavailable
 
 _ROOT = Path(__file__).resolve().parents[2]
 _START = "import sys; sys.path.append(sys.argv.pop(1)); from dashboard.confinement.launcher import main; main()"
@@ -97,7 +97,12 @@ class Protections:
 
 @cache
 def protections() -> Protections:
-    """Return what this machine has, found by trying it."""
-    found = subprocess.run(LAUNCHER, stdin=subprocess.DEVNULL, capture_output=True, check=False).stdout
-    means = marshal.loads(found) if found else {}
+    """Return what this machine has, found by trying it.
+
+    Raises Unavailable if the trial was killed; the next call repeats it.
+    """
+    trial = subprocess.run(LAUNCHER, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if trial.returncode < 0:
+        raise Unavailable("the program that tries how this machine confines programs was killed: try again")
+    means = marshal.loads(trial.stdout) if trial.stdout else {}
     return Protections(Means(counts_processes=namespaces.counts_users_processes(), **means))

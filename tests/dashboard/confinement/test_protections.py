@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.confinement import promises
+from dashboard.confinement import promises, seccomp
 from dashboard.confinement.bounds import Bound, Limits
 from dashboard.confinement.program import run
 from dashboard.confinement.promises import Means, Promise, Protections, Unprotected, protections
@@ -44,6 +44,16 @@ def test_a_promise_without_its_means_is_missing_with_a_sentence(lacks: dict[str,
 def test_a_machine_whose_means_cannot_be_found_out_keeps_no_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(promises, "LAUNCHER", [sys.executable, "-c", "import sys; sys.exit('broken')"])
     assert set(protections.__wrapped__().missing) == set(Promise) - {Promise.MEMORY}
+
+
+def test_a_trial_that_is_killed_says_nothing_about_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    protections.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(promises, "LAUNCHER", [sys.executable, "-c", killed])
+        with pytest.raises(Unavailable, match="try again"):
+            protections()
+    assert protections().means.seccomp == seccomp.available()
 
 
 def start(folder: Path, found: Protections, *given_up: Promise, command: str = sys.executable) -> str:

@@ -57,10 +57,12 @@ def fatal(*given, **more):
     return real(*given, **more)
 
 def strike():  # wait until a program runs, then kill it, or this worker
+    own = " ".join(psutil.Process().cmdline())  # a new child has this command line until it becomes its program
     while True:
         for one in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                if name in " ".join(one.cmdline()):
+                line = " ".join(one.cmdline())
+                if name in line and line != own:
                     return one.kill() if owner == "program" else os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.005)
 
