@@ -224,9 +224,8 @@ class _Run:
     def _wait(self, answers: "Future[list[Answer]]") -> list[Answer]:
         while not wait([answers], TELL_S).done:
             self._refuse_many(self._before[1] + self._sender.refused)
-            if (
-                self._sender.trouble
-            ):  # a server is waited for, but not a model that was deleted or a version that was archived
+            if self._sender.trouble:
+                # A server is waited for, but not a deleted model or an archived version.
                 answering(self._batch.model_name, self._batch.plan["version"])
             self._tell()
         return answers.result()
