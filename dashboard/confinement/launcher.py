@@ -172,7 +172,7 @@ def _start(order: Order, link: int) -> None:
         _if_possible(namespaces.write, "/proc/self/oom_score_adj", "1000")
         if order.means["pids"]:
             if order.means["pid_bound"]:
-                namespaces.bound_pids(order.limits["processes"] + _LAUNCHER_PROCESSES)
+                namespaces.bound_pids(_most_processes(order))
             if program := os.fork():
                 _wait_for(program, link)
         _become_program(order)
@@ -212,7 +212,16 @@ def _limit_resources(order: Order) -> None:
     _limit(resource.RLIMIT_FSIZE, limits["file_bytes"])
     _limit(resource.RLIMIT_CORE, 0)
     if order.means["user"] and namespaces.counts_users_processes():
-        _limit(resource.RLIMIT_NPROC, limits["processes"] + _LAUNCHER_PROCESSES)
+        _limit(resource.RLIMIT_NPROC, _most_processes(order))
+
+
+def _most_processes(order: Order) -> int:
+    """Return how many processes and threads the kernel allows: more than the program may have.
+
+    The dashboard ends a program that has more than it may. If the kernel refused them exactly there, a program that forks for
+    ever would never have more, and would keep the machine busy until its time is over.
+    """
+    return 2 * order.limits["processes"] + _LAUNCHER_PROCESSES
 
 
 def _limit(kind: int, value: int, grace: int = 0) -> None:

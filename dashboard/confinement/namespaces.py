@@ -5,7 +5,7 @@ import os
 from dashboard.confinement.system_calls import unshare
 
 FLAGS = {"user": 0x10000000, "network": 0x40000000, "pids": 0x20000000}
-_LOWEST_PID_BOUND = 301  # the kernel's
+_RESERVED_PIDS = 301  # once all numbers were given out, the kernel gives out none below; nor does it take a lower bound
 _OF_ROOT = 1000
 
 
@@ -34,8 +34,8 @@ def counts_users_processes() -> bool:
 
 
 def bound_pids(processes: int) -> None:
-    """Bound the processes and threads of this process's new namespace. The kernel takes no bound below 301."""
-    write("/proc/sys/kernel/pid_max", str(max(processes, _LOWEST_PID_BOUND)))
+    """Bound the processes and threads of this process's new namespace. At first there may be 300 more."""
+    write("/proc/sys/kernel/pid_max", str(_RESERVED_PIDS + processes))
 
 
 def write(path: str, text: str) -> None:

@@ -24,7 +24,7 @@ from dashboard.shared.exceptions import Invalid
 MAX_ANSWER_BYTES = 4 << 20
 MAX_WRITE_BYTES = 1 << 30
 _MAX_MESSAGE_BYTES = 64 << 20
-_MAX_PROCESSES = 4096  # frameworks start threads for each core
+_MAX_PROCESSES = 128 + 16 * (os.cpu_count() or 1)  # frameworks start threads for each core
 _DEFAULTS: Proposal = {
     "format": "unknown",
     "backend": "",

@@ -93,12 +93,13 @@ def test_a_cancelled_job_continues_where_it_stopped(
     inference: FixedServer, sent: Sent, run: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = sent("scale", csv_of(500))
-    tell, told = running._Run._tell, []
+    tell = running._Run._tell
 
     def cancelled(self: Any) -> None:
         tell(self)
-        told.append(1)
-        if len(told) == 4:
+        if (
+            BatchPart.objects.filter(done=True).count() >= 2
+        ):  # a slow machine tells often before the first part is stored
             raise JobCancelled
 
     monkeypatch.setattr(running._Run, "_tell", cancelled)
@@ -124,13 +125,14 @@ def test_a_server_that_goes_and_comes_back_is_waited_for(
 
     monkeypatch.setattr(JobContext, "progress", note)
     store, stored = running._Run._store, []
+    starter = threading.Thread(target=lambda: come_back())
 
     def kill(self: Any, waiting: Any) -> None:
         store(self, waiting)
         stored.append(waiting.part.number)
         if len(stored) == 3:
             inference.kill()
-            threading.Thread(target=come_back).start()
+            starter.start()
 
     def come_back() -> None:
         wait = threading.Event()
@@ -140,6 +142,7 @@ def test_a_server_that_goes_and_comes_back_is_waited_for(
 
     monkeypatch.setattr(running._Run, "_store", kill)
     batch = run(batch)
+    starter.join()
     assert [float(row["OUTPUT0"]) for row in rows_of(batch)] == [2.0 * at for at in range(1000)]
     assert any("does not answer" in step for step in steps)
 

@@ -195,6 +195,8 @@ from dashboard.environments.locks import read_lock
 from dashboard.environments.making import environment
 def tell(percent, step):
     print(step, flush=True)
+if len(sys.argv) > 3:
+    sys.executable = sys.argv[3]
 with environment(read_lock(Path(sys.argv[1])), Path(sys.argv[2]), tell) as made:
     print(made.folder.name, flush=True)
 """
@@ -212,12 +214,15 @@ def test_two_processes_make_an_environment_once(wheels: Path, tmp_path: Path) ->
 
 def test_a_process_that_is_killed_lets_the_next_one_make_it(wheels: Path, tmp_path: Path) -> None:
     wanted = lock(tmp_path, wheel(wheels, "alpha"))
-    command = [sys.executable, "-c", _MAKER, str(tmp_path / "tools.txt"), str(tmp_path / "all")]
+    stops = tmp_path / "stops-itself"  # before it becomes Python, so that it is there however slow this test is
+    stops.write_text(f'#!/bin/sh\nkill -STOP $$\nexec {sys.executable} "$@"\n')
+    stops.chmod(0o755)
+    command = [sys.executable, "-c", _MAKER, str(tmp_path / "tools.txt"), str(tmp_path / "all"), str(stops)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline().startswith("Making")
     [left] = psutil.Process(process.pid).children()
-    left.suspend()
+    wait_until(lambda: left.status() == psutil.STATUS_STOPPED)
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()

@@ -353,7 +353,8 @@ def test_an_upload_that_is_cancelled_ends_its_conversion(dense: Upload, actor: A
 def test_a_program_that_means_harm_is_ended_with_one_sentence(
     dense: Upload, actor: Actor, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch, code: str, words: str
 ) -> None:
-    settings.INSPECT_MEMORY_BYTES, settings.INSPECT_TIMEOUT = 1 << 30, 3
+    settings.INSPECT_MEMORY_BYTES = 1 << 30
+    settings.INSPECT_TIMEOUT = 3 if code.startswith("while True: pass") else 600  # the others end for their own reasons
     monkeypatch.setattr(inspector, "_MAX_PROCESSES", 64)
     hostile = tmp_path / "recipe"
     hostile.mkdir()
