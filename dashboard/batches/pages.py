@@ -9,7 +9,7 @@ from django.shortcuts import redirect, render
 
 from dashboard.access.authorisation import Right, actor_of
 from dashboard.batches.formats.table import SUFFIXES, Answer, Row
-from dashboard.batches.selectors import batch_get, batch_jobs, may_read_sources
+from dashboard.batches.selectors import batch_get, batch_jobs, may_read_sources, refusal_reasons
 from dashboard.batches.services import (
     MOST_ERRORS,
     Preview,
@@ -120,6 +120,7 @@ def _context(
         "label": JobState(state).label if state in JobState.values else state.capitalize(),
         "goes_on": found.under_way,
         "again": state in (JobState.FAILED, JobState.CANCELLED) and found.finished_at is None,
+        "reasons": refusal_reasons(found),
         "files": found.files.all(),
         "received": sum(file.received for file in found.files.all()),
         "size": sum(file.size for file in found.files.all()),

@@ -22,7 +22,7 @@ from dashboard.access.authorisation import Actor, Right, require
 from dashboard.batches.formats.table import Answer, Column, Limits, Rows, Span, Table, open_table
 from dashboard.batches.selectors import answering
 from dashboard.batches.sending.sender import SendingThread
-from dashboard.batches.services import input_path, result_path, target_of
+from dashboard.batches.services import input_path, reasons_keep, result_path, target_of
 from dashboard.batches.sources import source_copy
 from dashboard.jobs.context import JobContext
 from dashboard.models import BatchFile, BatchJob, BatchPart, Job
@@ -171,13 +171,19 @@ class _Run:
         with SendingThread(target_of(self._batch.model_name, found, plan["inputs"], plan["outputs"])) as sending:
             self._sender = sending.sender
             self._before = self._batch.rows_done, self._batch.error_rows
-            waiting: deque[_Waiting] = deque()
-            for part, table, rows in self._read(parts):
-                waiting.append(_Waiting(part, table, rows, sending.answer(rows.rows)))
-                if len(waiting) == UNDER_WAY:
-                    self._store(waiting.popleft())
-            while waiting:
+            try:
+                self._send_parts(parts, sending)
+            finally:
+                reasons_keep(self._batch, sending.sender.reasons)
+
+    def _send_parts(self, parts: list[BatchPart], sending: SendingThread) -> None:
+        waiting: deque[_Waiting] = deque()
+        for part, table, rows in self._read(parts):
+            waiting.append(_Waiting(part, table, rows, sending.answer(rows.rows)))
+            if len(waiting) == UNDER_WAY:
                 self._store(waiting.popleft())
+        while waiting:
+            self._store(waiting.popleft())
 
     def _read(self, parts: list[BatchPart]) -> Iterator[tuple[BatchPart, Table, Rows]]:
         """Yield the table and the rows of each part."""
@@ -218,8 +224,8 @@ class _Run:
             )
         self._batch.rows_done += part.rows
         self._batch.error_rows += errors
-        self._refuse_many(self._batch.error_rows)
         self._tell()
+        self._refuse_many(self._batch.error_rows)
 
     def _wait(self, answers: "Future[list[Answer]]") -> list[Answer]:
         while not wait([answers], TELL_S).done:
@@ -234,8 +240,8 @@ class _Run:
         most = self._batch.plan["most_errors"]
         if errors > most:
             raise Invalid(
-                f"{errors:,} rows were refused, and at most {most:,} may be. The rows that are done are kept: look into "
-                "their reasons, then continue with a higher bound"
+                f"{errors:,} rows were refused, and at most {most:,} may be. The rows that are done are kept: look at "
+                "the reasons on the page of the batch job, then continue with a higher bound"
             )
 
     def _tell(self) -> None:

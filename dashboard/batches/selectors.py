@@ -1,8 +1,10 @@
 """Reads batch jobs, for those who may see their rows, and the tensors of the models that answer."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from uuid import UUID
 
+import orjson
 from django.core.exceptions import ValidationError
 from django.db.models import Q, QuerySet
 
@@ -44,6 +46,21 @@ def batch_get(pk: UUID | str, actor: Actor) -> BatchJob:
         return batch_jobs(actor).get(pk=pk)
     except (BatchJob.DoesNotExist, ValidationError):
         raise NotFound("there is no such batch job; it may have been removed") from None
+
+
+def reasons_path(batch: BatchJob) -> Path:
+    return batch.folder / "reasons.json"
+
+
+def refusal_reasons(batch: BatchJob) -> list[str]:
+    """Return some different reasons why rows were refused. After the end the result has the reason of each row instead."""
+    if batch.finished_at is not None or batch.job_id is None:
+        return []
+    try:
+        found: list[str] = orjson.loads(reasons_path(batch).read_bytes())
+    except FileNotFoundError:
+        return []
+    return found
 
 
 def answering(model_name: str, version: str = "") -> Answering:

@@ -4,6 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from dashboard.batches.selectors import refusal_reasons
 from dashboard.batches.services import MOST_ERRORS
 from dashboard.models import BatchFile, BatchJob
 
@@ -43,13 +44,19 @@ class BatchSerializer(serializers.ModelSerializer[BatchJob]):
     version = serializers.CharField(
         source="plan.version", default="", help_text='The version that answers; "" before the start.'
     )
+    reasons = serializers.SerializerMethodField(
+        help_text="Some reasons why rows were refused, until the result has the reason of each row."
+    )
 
     class Meta:
         model = BatchJob
         fields = [
             *("id", "model_name", "version", "format", "source", "state", "user_name", "files", "rows", "rows_done"),
-            *("error_rows", "job", "step", "progress", "error", "created_at", "finished_at"),
+            *("error_rows", "job", "step", "progress", "error", "reasons", "created_at", "finished_at"),
         ]
+
+    def get_reasons(self, batch: BatchJob) -> list[str]:
+        return refusal_reasons(batch)
 
 
 class AnnouncedFileSerializer(serializers.Serializer[Any]):

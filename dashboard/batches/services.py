@@ -5,6 +5,7 @@ The files of a batch job are in data/batches/<id>/:
     inputs/<file>            the file as it arrived, or a copy of a source; removed when the results are whole
     parts/<file>-<part>      the rows of a part with their answers; whole, because it is renamed when it is on the disk
     results/<file>           all parts of a file, joined; whole for the same reason
+    reasons.json             some reasons of refused rows, those of the last attempt
 
 A part counts when its row in the database says so. The row changes in the transaction in which the part's file gets its name.
 So after a SIGKILL of any process a part is done or not begun, and `running` goes on with the first part that is not done.
@@ -13,13 +14,14 @@ So after a SIGKILL of any process a part is done or not begun, and `running` goe
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 from uuid import UUID
 
+import orjson
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
@@ -28,7 +30,7 @@ from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require, require_inference
 from dashboard.batches.formats.table import Answer, Column, Limits, Row, Rows, format_of, open_table
 from dashboard.batches.mapping import mapping_problems, proposed_inputs, proposed_outputs, with_columns
-from dashboard.batches.selectors import Answering, answering
+from dashboard.batches.selectors import Answering, answering, reasons_path
 from dashboard.batches.sending.sender import SendingThread, Target
 from dashboard.batches.sources import source_files, source_head
 from dashboard.jobs.services import job_create
@@ -145,6 +147,13 @@ def input_path(file: BatchFile) -> Path:
 
 def result_path(file: BatchFile) -> Path:
     return file.batch.folder / "results" / str(file.number)
+
+
+def reasons_keep(batch: BatchJob, reasons: Sequence[str]) -> None:
+    """Keep some reasons of refused rows for the person who looks at the batch job. They may contain values of rows."""
+    if reasons:
+        with suppress(NoSpace, OSError):  # the job ends as it would without them
+            storage.write_atomic(reasons_path(batch), orjson.dumps(list(reasons)), mode=0o600)
 
 
 # -- looked at ---------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from pathlib import Path
@@ -107,30 +108,50 @@ def own_server(
 
 
 def end_server(measurement: Measurement | Tuning) -> bool:
-    """End the server that an earlier attempt left. Return whether there was one."""
+    """End the server that an earlier attempt left. Return whether there was one.
+
+    The process is no child of this one. In a container whose first process reaps nothing, it stays as a zombie after its end.
+    """
     known = measurement.server
     if "pid" not in known:
         return False
     try:
         process = psutil.Process(known["pid"])
-        if abs(process.create_time() - known["started"]) > _SAME_START_S:
+        if abs(process.create_time() - known["started"]) > _SAME_START_S or _has_ended(process):
             return False
     except psutil.NoSuchProcess:
         return False
     with contextlib.suppress(psutil.NoSuchProcess):
-        _stop(process)
+        process.terminate()
+        if not _ends(process):
+            process.kill()
+            _ends(process)
     shutil.rmtree(_folder(measurement), ignore_errors=True)
     return True
 
 
-def _stop(process: "psutil.Process | subprocess.Popen[bytes]") -> None:
+def _stop(process: "subprocess.Popen[bytes]") -> None:
     """End a server: with SIGTERM, and with SIGKILL if it takes too long. The processes of its models end with it."""
     process.terminate()
     try:
         process.wait(STOP_TIMEOUT_S)
-    except (psutil.TimeoutExpired, subprocess.TimeoutExpired):
+    except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def _ends(process: psutil.Process) -> bool:
+    """Wait until a process that is no child has ended, at most STOP_TIMEOUT_S, and return whether it has."""
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while not _has_ended(process):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+    return True
 
 
 def _ended(status: int) -> str:

@@ -13,7 +13,7 @@ from dashboard.catalog.pages import model_context
 from dashboard.measurements import picture
 from dashboard.measurements import selectors as select
 from dashboard.measurements.comparison import compare, side_by_side
-from dashboard.measurements.plan import DEFAULTS, ENCODINGS, INPUTS, LOOPS, WHERE
+from dashboard.measurements.plan import BOUNDS, DEFAULTS, ENCODINGS, INPUTS, LOOPS, WHERE
 from dashboard.measurements.services import budget_set, document_for, measurement_delete, measurement_start
 from dashboard.models import Measurement, Version
 from dashboard.models.model import Budget
@@ -112,11 +112,21 @@ def _typed_plan(typed: Mapping[str, str]) -> dict[str, object]:
     plan: dict[str, object] = {name: typed[name] for name in _CHOICES if name in typed}
     for name, factor in _NUMBERS.items():
         if text := typed.get(name, "").strip():
-            plan[name] = _number(name, text) / factor
+            number = _number(name, text)
+            if factor > 1:
+                _refuse_per_cent(name, number)
+            plan[name] = number / factor
     plan["loads"] = [
         _number("loads", part) for part in typed.get("loads", "").replace(";", ",").split(",") if part.strip()
     ]
     return plan
+
+
+def _refuse_per_cent(name: str, per_cent: float) -> None:
+    """Raise Invalid, in the unit of the form, for a value outside the bounds of the plan, which has shares."""
+    least, most = (100 * bound for bound in BOUNDS[name])
+    if not least <= per_cent <= most:
+        raise Invalid.at(name, f"expected {least:.10g} to {most:.10g} %")
 
 
 def _number(field: str, text: str) -> float:

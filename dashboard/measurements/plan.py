@@ -43,7 +43,7 @@ MOST_LOADS = 20
 MOST_CLIENTS = 512
 MOST_PER_SECOND = 100_000.0
 # Field -> its smallest and its largest value.
-_BOUNDS: dict[str, tuple[float, float]] = {
+BOUNDS: dict[str, tuple[float, float]] = {
     "rows": (1, 4096),
     "warmup_s": (0.1, 60),
     "window_s": (0.1, 60),
@@ -66,7 +66,7 @@ def plan_of(given: Mapping[str, object]) -> MeasurementPlan:
     for name, choices in _CHOICES.items():
         if values[name] not in list(choices):
             raise Invalid.at(name, f"expected '{name}' to be {', '.join(choices)}")
-    for name, (least, most) in _BOUNDS.items():
+    for name, (least, most) in BOUNDS.items():
         values[name] = _number(name, values[name], least, most)
     values["loads"] = _loads(values["loads"], values["loop"] == OPEN)
     plan = cast(MeasurementPlan, values)

@@ -110,8 +110,10 @@ def _unreadable(words: str, error: BaseException) -> BaseException:
 
     The package has an exception for each part of the format. At some damages it panics: a panic is no Exception.
     """
-    if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+    if isinstance(error, Exception):
         return Invalid(f"{words} ({type(error).__name__}): write it again")
+    if type(error).__name__ == "PanicException":
+        return Invalid(f"{words}: write it again")
     return error
 
 

@@ -27,6 +27,8 @@ REQUESTS = 4  # whole batches under way at most
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 15.0
 DEATHS = 3  # a row with which alone the server ended this often is refused
 NICENESS = 10  # of the thread that sends; the server comes first
+MOST_REASONS = 5  # different reasons of refused rows that are kept for the person who looks
+_REASON_CHARACTERS = 300
 _LATER = (404, 408, 429, 502, 503, 504)  # statuses of a server or model that is not ready; the rows are not at fault
 _FORBIDDEN = (401, 403)
 
@@ -52,13 +54,18 @@ class Target:
 
 
 class Sender:
-    """Answers rows on an event loop. answered, refused: rows so far. trouble: why rows wait; "" if they do not."""
+    """Answers rows on an event loop.
+
+    answered, refused: rows so far. reasons: the first different ones of refused rows. trouble: why rows wait; "" if they
+    do not.
+    """
 
     def __init__(self, client: AsyncServerClient, target: Target) -> None:
         self._client, self._target = client, target
         self.own = OwnRequests()
         self.pace = Pace(min(MOST_ROWS, REQUESTS * max(target.most_rows, 1)))
         self.answered = self.refused = 0
+        self.reasons: list[str] = []
         self.trouble = ""
 
     async def answer(self, rows: Sequence[Row]) -> list[Answer]:
@@ -166,6 +173,9 @@ class Sender:
     def _refuse(self, reason: str) -> Answer:
         self.refused += 1
         self.answered += 1
+        told = reason[:_REASON_CHARACTERS]
+        if len(self.reasons) < MOST_REASONS and told not in self.reasons:
+            self.reasons.append(told)
         return Answer(error=reason)
 
 

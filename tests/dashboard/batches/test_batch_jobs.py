@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import Group
+from django.test import Client
 from django.utils import timezone
+from rest_framework.test import APIClient
 
 from dashboard.access.authorisation import VIEWERS, Actor
 from dashboard.batches import running
@@ -23,6 +25,7 @@ from dashboard.models import AuditEntry, BatchJob, BatchPart, Job, Model, Versio
 from dashboard.servers.selectors import server_get
 from dashboard.shared.exceptions import Conflict, Forbidden, Invalid, NotFound
 from tests.dashboard.batches.conftest import csv_of, mapping_of, result_of
+from tests.dashboard.conftest import text_of
 from tests.dashboard.processes import FixedServer, server_client
 
 pytestmark = pytest.mark.django_db
@@ -74,7 +77,7 @@ def test_rows_that_the_model_refuses_are_kept_with_their_reasons(inference: Fixe
 
 
 def test_too_many_refused_rows_end_the_job_and_a_higher_bound_continues_it(
-    inference: FixedServer, sent: Sent, run: Sent
+    inference: FixedServer, sent: Sent, run: Sent, actor: Actor, as_person: Callable[..., Client]
 ) -> None:
     # Two parts are under way at a time: the first two have no refused row, so that one of them is stored in any case.
     content = b"id,x\n" + b"".join(b"row %d,%d\n" % (at, at % 10 if at < 100 else at) for at in range(200))
@@ -83,10 +86,18 @@ def test_too_many_refused_rows_end_the_job_and_a_higher_bound_continues_it(
     assert "at most 45 may be" in batch.job.error  # type: ignore[union-attr]
     before = BatchPart.objects.filter(done=True).count()
     assert before >= 1
+    found = APIClient()
+    found.force_authenticate(actor.user)
+    [reason, *_] = found.get(f"/api/v1/batches/{batch.pk}").json()["reasons"]
+    assert "out of data bounds" in reason
+    page = as_person("operate")
+    assert "Why rows were refused" in text_of(page, f"/batches/{batch.pk}/")
+    assert "out of data bounds" in text_of(page, f"/batches/{batch.pk}/")
     batch = run(batch, again=True, most_errors=1000)
     rows = rows_of(batch)
     assert [bool(row["error"]) for row in rows] == [at >= 100 for at in range(200)]
     assert (batch.rows_done, batch.error_rows) == (200, 100)
+    assert "Why rows were refused" not in text_of(page, f"/batches/{batch.pk}/"), "the result has them"
 
 
 def test_a_cancelled_job_continues_where_it_stopped(
@@ -97,9 +108,8 @@ def test_a_cancelled_job_continues_where_it_stopped(
 
     def cancelled(self: Any) -> None:
         tell(self)
-        if (
-            BatchPart.objects.filter(done=True).count() >= 2
-        ):  # a slow machine tells often before the first part is stored
+        # A slow machine tells often before the first part is stored.
+        if BatchPart.objects.filter(done=True).count() >= 2:
             raise JobCancelled
 
     monkeypatch.setattr(running._Run, "_tell", cancelled)

@@ -53,12 +53,14 @@ from dashboard.batches import running
 from dashboard.batches.formats.table import Limits
 from dashboard.batches.selectors import batch_get
 from dashboard.batches.services import batch_resume
+from dashboard.jobs import context
 from dashboard.jobs.context import JobContext
 from dashboard.jobs.runner import job_run
 from dashboard.jobs.services import jobs_requeue_lost
 from dashboard.models import BatchJob, BatchPart
 from repository.files import storage
 
+context.HEARTBEAT_SECONDS = 3600.0  # its thread writes, too, and would be stopped in the middle of it
 running.PART = Limits(rows=50, size=1 << 20)
 running.LOCK_WAIT_S = 0.1
 left, sent = int(sys.argv[1]), signal.Signals[sys.argv[2]]

@@ -152,8 +152,9 @@ def test_requests_are_sent_in_turn(serving: Callable[[Serve], str]) -> None:
             paths.append(data.split(b" ")[1])
             connection.sendall(ANSWER)
 
-    load.closed(Target(serving(noting)), [Request(f"/{number}", b"{}") for number in range(3)], 1, 0.2)
-    assert paths[:6] == [b"/0", b"/1", b"/2", b"/0", b"/1", b"/2"]
+    load.closed(Target(serving(noting)), [Request(f"/{number}", b"{}") for number in range(3)], 1, 0.5)
+    assert len(paths) > 3
+    assert paths == [b"/%d" % (at % 3) for at in range(len(paths))]
 
 
 def test_a_request_that_is_never_answered_fails_after_the_end(
@@ -179,7 +180,7 @@ def test_windows_follow_one_another_without_losing_a_request(serving: Callable[[
             connection.sendall(ANSWER)
 
     with load.load(Target(serving(counting)), [Request("/", b"{}")], Closed(3)) as running:
-        parts = [running.window(0.1) for _ in range(3)]
+        parts = [running.window(0.3) for _ in range(3)]
         rest = running.finish()
     assert all(part.requests > 0 for part in parts)
     assert sum(part.requests for part in [*parts, rest]) == next(answered)
@@ -227,8 +228,8 @@ def test_a_load_of_grpc_over_tls(server: ServerProcess) -> None:
         [2],
         certificates=server.addresses["authority"],
         tls=True,
-        warmup_s=0.1,
-        window_s=0.2,
+        warmup_s=0.5,
+        window_s=0.5,
         spread=10.0,
     )
     found = [window.outcome for window in windows(plan)]

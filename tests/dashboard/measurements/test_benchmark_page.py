@@ -60,6 +60,13 @@ def test_the_bounds_are_typed_in_per_cent(relu: Version, as_person: Any, unqueue
     assert (plan["most_cpu"], plan["most_p99_growth"]) == (0.25, 0.1)
 
 
+@pytest.mark.parametrize("typed", ["500", "0", "-1", "nan", "1e400"])
+def test_a_bound_that_is_not_allowed_is_told_in_per_cent(relu: Version, as_person: Any, typed: str) -> None:
+    answer = as_person("operate").post(PAGE, {**FORM, "most_cpu": typed})
+    assert answer.status_code == 400
+    assert "Expected 1 to 100 %." in answer.content.decode()
+
+
 def test_a_full_page_has_the_table_the_charts_and_the_bars(relu: Version, as_person: Any, measured: Keep) -> None:
     plan = plan_of({"loop": "open", "loads": [100, 200]})
     measured(relu, [load_row(100, 99, 5.0), load_row(200, 180, 50.0, failures=3, reasons={"full": 3})], plan=plan)
@@ -78,6 +85,17 @@ def test_a_full_page_has_the_table_the_charts_and_the_bars(relu: Version, as_per
     assert page.count('class="part-compute"') == 4  # a bar for each load, and one for its batch size
     assert page.count("<circle") == 8
     assert "There is no other measurement" in page
+
+
+def test_the_page_tells_the_warm_up_and_the_energy_of_a_request(relu: Version, as_person: Any, measured: Keep) -> None:
+    energy = {"value": 0.25, "spread": 0.01}
+    measured(relu, [load_row(4, 250, 5.0, energy_j=energy, warmup={"per_second": 120.0, "p99_ms": 41.0})])
+    page = text_of(as_person(), PAGE)
+    assert "120/s, p99 41 ms" in page
+    assert "0.25 J ± 0.01 J" in page
+    assert "Energy" not in text_of(
+        as_person(name="another"), f"{PAGE}?run={measured(relu, [load_row(4, 250, 5.0)]).pk}"
+    )
 
 
 def test_two_measurements_are_compared_with_their_spread(relu: Version, as_person: Any, measured: Keep) -> None:
@@ -135,6 +153,7 @@ def test_the_budget_is_set_on_the_page_and_judged(relu: Version, as_person: Any,
     measured(relu, [load_row(4, 250, 5.0)])
     client.post("/models/relu/budget", {"p99_ms": "20", "per_second": "200", "next": PAGE})
     assert "Version 1 keeps the budget of p99 under 20 ms at 200/s" in text_of(client, PAGE)
+    assert 'name="p99_ms" value="20"' in text_of(client, PAGE), "as it was typed"
     client.post("/models/relu/budget", {"p99_ms": "2", "per_second": "200"})
     assert "Its newest measurement has a p99 of 5 ms ± 50 µs at 200/s." in text_of(client, PAGE)
     client.post("/models/relu/budget", {"p99_ms": "", "per_second": ""})

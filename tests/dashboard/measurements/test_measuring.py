@@ -4,7 +4,10 @@ import asyncio
 import contextlib
 import itertools
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from dashboard.examples.services import example_create
 from dashboard.jobs.context import JobContext
 from dashboard.jobs.runner import job_run
 from dashboard.jobs.services import job_cancel
+from dashboard.loads.program import Plan
 from dashboard.measurements import own_server, runs
 from dashboard.measurements.feed_watch import FeedWatch
 from dashboard.measurements.plan import plan_of
@@ -44,13 +48,26 @@ def start(actor: Actor, unqueued: list[int]) -> Callable[..., Measurement]:
     return start
 
 
+# A process that starts another one, and never waits for it.
+_NEGLIGENT = """
+import subprocess, sys
+print(subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]).pid, flush=True)
+sys.stdin.read()
+"""
+
+
 def run(measurement: Measurement) -> Measurement:
     assert measurement.job_id is not None
     job_run(job_id=measurement.job_id)
     return Measurement.objects.get(pk=measurement.pk)
 
 
-def left_processes(folder: Path) -> list[list[str]]:
+def no_process_is_left(folder: Path) -> None:
+    """Wait until no process names the folder: a child of a server that was killed ends by itself, a moment later."""
+    wait_until(lambda: not named_processes(folder), what="the end of the processes")
+
+
+def named_processes(folder: Path) -> list[list[str]]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -82,7 +99,7 @@ def test_a_version_is_measured_on_a_server_of_its_own(
     assert found.job is not None
     assert found.job.state == "succeeded"
     assert f"{loads[0]:g}" in found.job.log
-    assert left_processes(tmp_path) == []
+    no_process_is_left(tmp_path)
 
 
 def test_another_configuration_can_be_measured_before_it_is_applied(
@@ -160,8 +177,12 @@ def test_a_measurement_says_which_of_its_processes_was_killed(
     killed: str,
     why: str,
 ) -> None:
-    """SIGKILL comes after the first window of the second load."""
-    statistics_of, readings = runs.statistics_of, itertools.count()
+    """SIGKILL comes after the first window of the second load, which has windows for much longer."""
+    statistics_of, readings, plan_of_load = runs.statistics_of, itertools.count(), runs._plan_of_load
+
+    def long_second_load(*asked: Any) -> Plan:
+        plan = plan_of_load(*asked)
+        return replace(plan, least_windows=1000, most_windows=1000) if plan.loads == [2] else plan
 
     def kill_and_read(*asked: Any) -> Any:
         if next(readings) == 5:
@@ -171,13 +192,35 @@ def test_a_measurement_says_which_of_its_processes_was_killed(
         return statistics_of(*asked)
 
     monkeypatch.setattr(runs, "statistics_of", kill_and_read)
+    monkeypatch.setattr(runs, "_plan_of_load", long_second_load)
     found = run(start(relu, loads=[1, 2], least_windows=3))
     assert found.state == "failed"
     assert found.note.startswith(why)
     assert [row["load"] for row in found.loads] == [1]
     assert found.job is not None
     assert (found.job.state, found.job.error) == ("failed", found.note)
-    assert left_processes(tmp_path) == []
+    no_process_is_left(tmp_path)
+
+
+@pytest.mark.parametrize("before", ["runs", "has ended"])
+def test_a_server_of_an_earlier_attempt_is_ended_although_nobody_reaps_it(
+    relu: Version, start: Callable[..., Measurement], before: str
+) -> None:
+    """As in a container whose first process reaps nothing."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", _NEGLIGENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with parent:
+        assert parent.stdout is not None
+        server = psutil.Process(int(parent.stdout.readline()))
+        measurement = start(relu)
+        measurement.server = {"pid": server.pid, "started": server.create_time()}
+        if before == "has ended":
+            server.kill()
+            wait_until(lambda: server.status() == psutil.STATUS_ZOMBIE, what="the end of the server")
+        assert own_server.end_server(measurement) is (before == "runs")
+        assert server.status() == psutil.STATUS_ZOMBIE
+        parent.communicate("")
 
 
 def test_a_version_that_cannot_be_loaded_fails_with_the_server_s_reason(
@@ -190,7 +233,7 @@ def test_a_version_that_cannot_be_loaded_fails_with_the_server_s_reason(
     assert "expected an ONNX model" in found.note
     assert found.job is not None
     assert found.job.error == found.note
-    assert left_processes(tmp_path) == []
+    no_process_is_left(tmp_path)
 
 
 def test_inputs_that_the_model_refuses_are_told_with_another_choice() -> None:
@@ -218,7 +261,7 @@ def test_a_measurement_is_cancelled_at_any_moment_and_keeps_the_loads_that_ended
     found = run(measurement)
     assert found.state == "cancelled"
     assert [row["load"] for row in found.loads] == [1]
-    assert left_processes(tmp_path) == []
+    no_process_is_left(tmp_path)
 
 
 def test_a_measurement_whose_version_is_deleted_meanwhile_ends_with_a_sentence(
@@ -236,7 +279,7 @@ def test_a_measurement_whose_version_is_deleted_meanwhile_ends_with_a_sentence(
     job_run(job_id=job_id)
     job = Job.objects.get(pk=job_id)
     assert (job.state, job.error) == ("failed", "the measurement was deleted meanwhile")
-    assert left_processes(tmp_path) == []
+    no_process_is_left(tmp_path)
 
 
 def test_a_measurement_continues_at_the_first_load_without_figures(
@@ -423,4 +466,4 @@ def test_progress_and_log_name_the_loads(
     found = run(start(relu, loads=[1, 2]))
     assert steps == ["Starting a server", "Load 1 client", "Load 2 clients"]
     assert found.job is not None
-    assert re.search(r"^2 clients: \S+( k)? ± \S+( k)? requests/s, p99 \S+ [mµ]s ± \S+ [mµ]s", found.job.log, re.M)
+    assert re.search(r"^2 clients: \S+( k)? ± \S+( k)? requests/s, p99 \S+ [mµ]?s ± \S+ [mµ]?s", found.job.log, re.M)

@@ -96,18 +96,22 @@ def test_the_next_attempt_ends_the_server_and_keeps_the_loads(data: Path, step: 
         worker.send_signal(signal.SIGKILL)
     before = row(data)
     assert (before["state"], len(before["loads"])) == ("running", loads)
-    left = _process(before["server"])
+    left = process_of(before["server"])
     assert (left is not None and left.is_running()) or step == "the end"
     finished(data, "manage.py", "shell", "--no-imports", "-c", _AGAIN)
     after = row(data)
     assert after["state"] == "done"
     assert [load["load"] for load in after["loads"]] == [1.0, 2.0]
     assert after["loads"][:loads] == before["loads"]
-    for process in (left, _process(after["server"])):
-        wait_until(lambda process=process: process is None or not process.is_running(), what="the end of the server")
+    for process in (left, process_of(after["server"])):
+        wait_until(lambda process=process: process is None or has_ended(process), what="the end of the server")
 
 
-def _process(server: dict[str, Any]) -> psutil.Process | None:
+def has_ended(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def process_of(server: dict[str, Any]) -> psutil.Process | None:
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(server["pid"])
         return process if abs(process.create_time() - server["started"]) < 0.01 else None

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.dashboard.measurements.test_worker_killed import _BEGIN as _PUBLISH
-from tests.dashboard.measurements.test_worker_killed import shell
+from tests.dashboard.measurements.test_worker_killed import has_ended, process_of, shell
 from tests.dashboard.web_process import finished, migrate
 from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
 
@@ -81,6 +81,6 @@ def test_the_next_attempt_ends_the_server_and_keeps_the_trials(data: Path) -> No
     searched = [one for one in after["trials"] if not one["round"]]
     assert len(searched) == 2
     assert searched[0]["setting"] != searched[1]["setting"]
-    pids = [left.pid, after["server"]["pid"]]
-    wait_until(lambda: not any(map(psutil.pid_exists, pids)), what="the end of the servers")
+    wait_until(lambda: has_ended(left), what="the end of the server that was left")
+    assert process_of(after["server"]) is None, "the worker has waited for its own server"
     assert list((data / "tunings").iterdir()) == []
