@@ -68,9 +68,13 @@ _CACHE_COUNTERS = [
 ]
 
 _HISTOGRAMS: list[tuple[str, str, Callable[[ModelStatistics], Histogram]]] = [
-    ("slipway_request_duration_seconds", "Time from a request's arrival to its answer", lambda m: m.request_latency),
+    (
+        "slipway_request_duration_seconds",
+        "Time from a request's arrival to its answer, if it did not fail",
+        lambda m: m.request_latency,
+    ),
     ("slipway_queue_duration_seconds", "Time a request waited for an instance", lambda m: m.queue_latency),
-    ("slipway_compute_duration_seconds", "Time a request's batch took to execute", lambda m: m.compute_latency),
+    ("slipway_compute_duration_seconds", "Time that an execution of the model took", lambda m: m.compute_latency),
 ]
 
 _GAUGES: list[tuple[str, str, Callable[[ModelStatistics], float | None]]] = [
