@@ -40,6 +40,18 @@ class IndexRow(NamedTuple):
     loading: Loading | None = None
 
 
+class VersionHealth(NamedTuple):
+    """Whether a version that should serve can answer a request, and whether its last load failed.
+
+    `version` is "" for a model whose last load failed before its versions were known, and of which no version serves.
+    """
+
+    model: ModelIdentifier
+    version: str
+    ready: bool
+    failed: bool
+
+
 class RepositoryIndex:
     """Reads the registry and the repositories without changing them. Runs on the event loop's thread."""
 
@@ -122,6 +134,23 @@ class RepositoryIndex:
         ]
         answers = await asyncio.gather(*(confirm_ready(partial(_current_model, version)) for version in versions))
         return all(yes or version.model is None for yes, version in zip(answers, versions, strict=True))
+
+    def health(self) -> list[VersionHealth]:
+        """Return the health of each version that is loaded, is being loaded or failed to load, but not of those that were taken
+        out of service on purpose. A sleeping version is ready, because its next request wakes it."""
+        rows: list[VersionHealth] = []
+        for lifecycle in self._models:
+            model, versions = lifecycle.identifier, lifecycle.versions
+            if lifecycle.error and not any(version.model for version in versions.values()):
+                rows.append(VersionHealth(model, "", ready=False, failed=True))
+            for number, version in versions.items():
+                state, condition, _ = self._read_state(lifecycle, version)
+                asleep = condition is Condition.ASLEEP
+                failed = version.failed or (bool(lifecycle.failed_reload(version)) and not asleep)
+                if failed or (state is not State.UNLOADING and condition is not Condition.UNLOADED):
+                    ready = asleep or (state is State.READY and condition is Condition.NONE)
+                    rows.append(VersionHealth(model, str(number), ready, failed))
+        return rows
 
     # -- statistics ------------------------------------------------------------------------------------------------
     def statistics(self, model: ModelIdentifier | None = None, ready: bool = False) -> list[ModelStatistics]:

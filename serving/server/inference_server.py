@@ -25,7 +25,7 @@ from serving.models.golden_requests import GoldenCheck
 from serving.models.load_report import LoadReport
 from serving.models.model_lifecycle import MalformedVersion, check_requested_version
 from serving.models.model_repository_manager import ModelProcess, ModelRepositoryManager
-from serving.models.repository_index import IndexRow
+from serving.models.repository_index import IndexRow, VersionHealth
 from serving.resources.request_memory import RequestMemory
 from serving.resources.response_cache import ResponseCache
 from serving.telemetry.logs import LogSettings
@@ -314,6 +314,10 @@ class InferenceServer:
         rollout = self._manager.rollout(name)
         if rollout is not None and rollout.mirror is not None:
             rollout.mirror.mismatches.forget(until)
+
+    def version_health(self) -> list[VersionHealth]:
+        """Return whether each version that should serve is ready, and whether its last load failed."""
+        return self._manager.index.health()
 
     def rollout(self, name: str) -> Rollout | None:
         """Return the rollout of a model, or None if it has no rollout. Raises NOT_FOUND for an unknown model."""

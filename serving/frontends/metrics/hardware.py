@@ -23,7 +23,8 @@ _CHILDREN_LISTED = Path("/proc/thread-self/children").exists()  # CONFIG_PROC_CH
 
 
 class ProcessUsage(NamedTuple):
-    """The usage of the server. RSS and CPU seconds include its child processes; threads are only those of the server."""
+    """The usage of the server. RSS and CPU seconds include its child processes; CPU seconds also those that have ended.
+    Threads are only those of the server."""
 
     rss_bytes: int
     cpu_seconds: float
@@ -66,6 +67,7 @@ class Hardware:
 
     def __init__(self, gpus: bool = True) -> None:
         self._process = psutil.Process()
+        self._cpu_seconds = 0.0
         self._gpus = _gpu_handles() if gpus else []
         self._energy_at_start = [_read(pynvml.nvmlDeviceGetTotalEnergyConsumption, gpu) for _, gpu in self._gpus]
         psutil.cpu_percent()  # the first call only sets the starting point
@@ -78,10 +80,13 @@ class Hardware:
                 with process.oneshot():
                     times = process.cpu_times()
                     rss += process.memory_info().rss
-                    cpu += times.user + times.system
+                    # A process keeps the times of its ended children, so that the sum does not fall when one ends.
+                    cpu += times.user + times.system + times.children_user + times.children_system
             except psutil.NoSuchProcess:
                 continue
-        return ProcessUsage(rss, round(cpu, 3), self._process.num_threads())
+        # A child that ends during this reading may be missing in it. A counter that falls would look like a restart.
+        self._cpu_seconds = max(self._cpu_seconds, cpu)
+        return ProcessUsage(rss, round(self._cpu_seconds, 3), self._process.num_threads())
 
     def host(self) -> Host:
         memory = psutil.virtual_memory()

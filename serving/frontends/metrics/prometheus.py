@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 from repository.core.histogram import BOUNDS_US, Counts, Histogram
 from serving.frontends.metrics.hardware import Gpu, HardwareReadings
 from serving.frontends.metrics.summaries import Summaries
+from serving.models.repository_index import VersionHealth
 from serving.resources.response_cache import ResponseCache
 from serving.telemetry.label_text import escape_label
 from serving.telemetry.request_log import RequestLog
@@ -67,9 +68,13 @@ _CACHE_COUNTERS = [
 ]
 
 _HISTOGRAMS: list[tuple[str, str, Callable[[ModelStatistics], Histogram]]] = [
-    ("slipway_request_duration_seconds", "Time from a request's arrival to its answer", lambda m: m.request_latency),
+    (
+        "slipway_request_duration_seconds",
+        "Time from a request's arrival to its answer, if it did not fail",
+        lambda m: m.request_latency,
+    ),
     ("slipway_queue_duration_seconds", "Time a request waited for an instance", lambda m: m.queue_latency),
-    ("slipway_compute_duration_seconds", "Time a request's batch took to execute", lambda m: m.compute_latency),
+    ("slipway_compute_duration_seconds", "Time that an execution of the model took", lambda m: m.compute_latency),
 ]
 
 _GAUGES: list[tuple[str, str, Callable[[ModelStatistics], float | None]]] = [
@@ -141,6 +146,14 @@ class _Model(NamedTuple):
     buckets: LatencyBuckets
 
 
+class ServerHealth(NamedTuple):
+    """The health of the server and of its models. started_s: when the server started, in unix seconds."""
+
+    ready: bool
+    started_s: float
+    versions: list[VersionHealth]
+
+
 class _RolloutArm(NamedTuple):
     """An arm of a rollout."""
 
@@ -172,6 +185,7 @@ def render(
     cpu: bool = True,
     rollouts: Iterable[Rollout] = (),
     buckets: LatencyBuckets = FINEST,
+    health: ServerHealth | None = None,
 ) -> Iterator[str]:
     """Yield the page in pieces, each of which takes about a millisecond, so that the caller can answer requests between them.
 
@@ -189,6 +203,8 @@ def render(
         rows = "".join(f"{name}{{{_labels({'model': model})}}} {count}\n" for model, count in sorted(unserved.items()))
         yield f"{_header(name, 'counter', 'Requests to a model of which no version served')}{rows}"
     yield from of_rollouts(list(rollouts), buckets)
+    if health is not None:
+        yield from _health(health)
     yield _machine(hardware, cpu)
 
 
@@ -396,6 +412,27 @@ def _histogram_lines(name: str, labels: str, bounds: list[str], counts: list[int
     begin = f'{name}_bucket{{{labels},le="'
     lines = [f'{begin}{bound}"}} {count}' for bound, count in zip(bounds, cumulative, strict=True)]
     return [*lines, f"{name}_sum{{{labels}}} {total}", f"{name}_count{{{labels}}} {cumulative[-1]}"]
+
+
+def _health(health: ServerHealth) -> Iterator[str]:
+    """Yield the health of the server, then that of each version that should serve."""
+    for name, text, value in (
+        ("slipway_server_ready", "Whether the server is ready, without asking its models", int(health.ready)),
+        ("slipway_server_start_time_seconds", "When the server started, in unix time", round(health.started_s, 3)),
+    ):
+        yield f"{_header(name, 'gauge', text)}{name} {value}\n"
+    for name, text, field in (
+        ("slipway_model_ready", "Whether a version that should serve can answer", "ready"),
+        ("slipway_model_failed", "Whether the last load of a version failed", "failed"),
+    ):
+        yield from _family(name, "gauge", text, health.versions, functools.partial(_health_lines, name, field))
+
+
+def _health_lines(name: str, field: str, row: VersionHealth) -> list[str]:
+    labels = {"model": row.model.name, "version": row.version}
+    if row.model.namespace:
+        labels["namespace"] = row.model.namespace
+    return [f"{name}{{{_labels(labels)}}} {int(getattr(row, field))}"]
 
 
 def _machine(hardware: HardwareReadings, cpu: bool) -> str:

@@ -4,6 +4,7 @@ Source: Triton, docs/user_guide/metrics.md, for /metrics; the module live_feed, 
 """
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 from serving.cli.options import Options
@@ -29,6 +30,7 @@ class MetricsSource:
         self.summaries = Summaries(options.summary_quantiles) if options.metric_enabled("summary_latencies") else None
         self.counter_latencies = options.metric_enabled("counter_latencies")
         self.cpu = options.allow_cpu_metrics
+        self._started_s = time.time()
         self.buckets = prometheus.LatencyBuckets(options.metrics_buckets_per_doubling)
         server.rollouts.page = self.pieces_of
 
@@ -45,6 +47,7 @@ class MetricsSource:
             self.cpu,
             self.server.rollouts,
             self.buckets,
+            prometheus.ServerHealth(self.server.ready(), self._started_s, self.server.version_health()),
         )
         yield self.server.custom_metrics()
 

@@ -5,10 +5,12 @@ from pathlib import Path
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.cli.option_values import RESTRICTABLE
+from serving.core.model_identifier import ModelIdentifier
 from serving.frontends import http_server, metrics_server
 from serving.frontends.metrics import prometheus
 from serving.frontends.metrics.hardware import Gpu, Hardware
 from serving.frontends.metrics.summaries import Summaries
+from serving.models.repository_index import VersionHealth
 from serving.resources.response_cache import ResponseCache
 from serving.telemetry.request_log import RequestLog
 from serving.telemetry.statistics import ModelStatistics, PhaseHistograms
@@ -31,7 +33,8 @@ def test_every_metric_is_documented(tmp_path: Path) -> None:
     model.configure(ModelConfig(), caches=True)
     hardware.gpus = lambda: [Gpu("GPU-1", 0.5, 1, 2, 3.0, 4.0, 5.0)]  # type: ignore[method-assign]
     log = RequestLog(tmp_path / "requests.log")
-    page = "".join(prometheus.render([model], hardware, ResponseCache(1), log, Summaries([0.5])))
+    health = prometheus.ServerHealth(True, 1.0, [VersionHealth(ModelIdentifier("m"), "1", ready=True, failed=False)])
+    page = "".join(prometheus.render([model], hardware, ResponseCache(1), log, Summaries([0.5]), health=health))
     log.close()
     names = [line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")]
     assert len(names) > 40

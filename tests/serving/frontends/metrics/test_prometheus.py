@@ -99,3 +99,14 @@ def test_child_processes_count_as_the_server(hardware: Hardware) -> None:
     with subprocess.Popen([sys.executable, "-c", "held = b'x' * (256 << 20); input()"], stdin=subprocess.PIPE) as child:
         wait_until(lambda: hardware.process().rss_bytes > before + (128 << 20), what="the child's memory")
         child.communicate(b"\n")
+
+
+def test_cpu_seconds_do_not_fall_when_a_child_ends(hardware: Hardware) -> None:
+    before = hardware.process().cpu_seconds
+    spin = "import time\nwhile time.process_time() < 0.5: pass\ninput()"
+    with subprocess.Popen([sys.executable, "-c", spin], stdin=subprocess.PIPE) as child:
+        wait_until(lambda: hardware.process().cpu_seconds >= before + 0.5, what="the child's time")
+        child.communicate(b"\n")
+    assert hardware.process().cpu_seconds >= before + 0.5
+    other = Hardware()  # has read nothing while the child ran
+    assert other.process().cpu_seconds >= before + 0.5
