@@ -241,7 +241,7 @@ def metrics_versions(
     The versions are the MOST_VERSIONS highest ones that had requests in that time, and NO_VERSION.
     """
     rows = MetricSample.objects.filter(
-        server=server, model_name=model_name, at__gte=int(start) - 300, at__lt=math.ceil(end)
+        server=server, model_name=model_name, at__gte=int(start) - max(RESOLUTIONS), at__lt=math.ceil(end)
     )
     numbers = sorted(set(rows.order_by().values_list("version", flat=True).distinct()))
     found = {}
