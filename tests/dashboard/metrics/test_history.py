@@ -9,8 +9,9 @@ import pytest
 from django.apps import apps
 
 from dashboard.metrics import selectors as metrics
+from dashboard.metrics.marks import metrics_markers
 from dashboard.metrics.samples import RESOLUTIONS, Sample, decode, encode
-from dashboard.metrics.selectors import metrics_heatmap, metrics_markers, metrics_range, metrics_versions
+from dashboard.metrics.selectors import metrics_heatmap, metrics_range, metrics_versions
 from dashboard.metrics.services import metrics_prune, metrics_store_tick
 from dashboard.metrics.usage import figures
 from dashboard.models import AuditEntry, MetricSample, Model, Release, ReleaseSpan, Server, ServerEvent
