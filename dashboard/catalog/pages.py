@@ -121,10 +121,20 @@ def model(request: HttpRequest, name: str) -> HttpResponse:
         "has_gpu": SimpleLazyObject(lambda: any(map(gpu_count, servers()))),
         "chart_versions": numbers if len(numbers := [row.number for row in versions][:CHOSEN_VERSIONS]) > 1 else [],
         "chart_version": request.GET.get("version", EACH if len(head["summary"].loaded_versions) > 1 else ""),
+        **_chart_servers(request.GET.get("server", "")),
         "chart_releases": SimpleLazyObject(lambda: releases_served(found, CHOSEN_RELEASES)),
         "changes": changes(model=found)[:6],
     }
     return respond(request, "catalog/model/overview", context, parts=("now", "rows"))
+
+
+def _chart_servers(chosen: str) -> dict[str, object]:
+    """Return the servers whose charts can be shown, and the one that is: with several, the chosen one or the first."""
+    found = list(servers())
+    names = [server.name for server in found]
+    if len(names) < 2:
+        return {"chart_servers": [], "chart_server": ""}
+    return {"chart_servers": found, "chart_server": chosen if chosen in names else names[0]}
 
 
 def _shown_signature(model: Model, versions: Sequence[Version]) -> dict[str, object]:

@@ -188,6 +188,8 @@ class FeedReader:
             queue_ns=entry["queue"]["ns"],
             compute_count=entry["compute_infer"]["count"],
             compute_ns=sum(part["ns"] for part in compute),
+            input_ns=entry["compute_input"]["ns"],
+            output_ns=entry["compute_output"]["ns"],
             inferences=entry["inference_count"],
             executions=entry["execution_count"],
             cache_hits=entry["cache_hits"],

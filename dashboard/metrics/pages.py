@@ -5,9 +5,10 @@ import time
 from django.http import HttpRequest, JsonResponse
 
 from dashboard.access.authorisation import Right
+from dashboard.metrics.marks import metrics_markers
 from dashboard.metrics.selectors import (
+    metrics_before,
     metrics_heatmap,
-    metrics_markers,
     metrics_outages,
     metrics_range,
     metrics_versions,
@@ -21,6 +22,7 @@ LONGEST = 31 * 24 * 3600  # seconds
 # A range of this length or more shows latency as a heat map, because percentiles over days hide the distribution.
 HEATMAP_FROM = 24 * 3600
 EACH = "each"
+BEFORE_S = {"day": 24 * 3600, "week": 7 * 24 * 3600}  # what a range can be compared with -> how long ago that was
 
 
 @get("metrics", Right.VIEW)
@@ -29,7 +31,8 @@ def metrics(request: HttpRequest) -> JsonResponse:
 
     Both moments are Unix seconds. Raises Invalid if one is missing, or `end` is not within LONGEST seconds after `start`.
     version: one version of the model, or EACH to add separate series for each version.
-    part=marks: only markers and outages.
+    part=marks: only markers and outages. compare=day or week: also the series of that time before, as `before`.
+    heat=yes adds a heat map of latency, and heat=no leaves it out; by default ranges from HEATMAP_FROM have one.
     """
     start, end = _moment(request, "start"), _moment(request, "end")
     if not 0 < end - start <= LONGEST:
@@ -51,7 +54,10 @@ def metrics(request: HttpRequest) -> JsonResponse:
     if version == EACH:
         shown["versions"] = metrics_versions(server=server, start=start, end=end, model_name=name)
     answer["range"] = shown
-    if end - start >= HEATMAP_FROM and name and version != EACH:
+    if (ago := BEFORE_S.get(request.GET.get("compare", ""))) is not None:
+        answer["before"] = metrics_before(server=server, start=start, end=end, ago=ago, model_name=name, version=number)
+    heat = request.GET.get("heat", "")
+    if name and version != EACH and (heat == "yes" or (heat != "no" and end - start >= HEATMAP_FROM)):
         answer["heatmap"] = metrics_heatmap(server=server, start=start, end=end, model_name=name, version=number)
     return JsonResponse(answer)
 

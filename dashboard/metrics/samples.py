@@ -13,9 +13,12 @@ import orjson
 from dashboard.metrics.usage import Packed, Usage, combine, unpack
 from dashboard.servers.messages import Gpu
 
-# Length of a span in seconds -> seconds for which its rows are kept.
-RESOLUTIONS = {1: 15 * 60, 10: 24 * 3600, 300: 30 * 24 * 3600}
+# Length of a span in seconds -> seconds for which its rows are kept. Minutes are kept for a week and a day, so that an hour of
+# today can be compared with the same hour a week ago. docs/performance.md has the size of 30 days.
+RESOLUTIONS = {1: 15 * 60, 10: 6 * 3600, 60: 8 * 24 * 3600, 600: 30 * 24 * 3600}
 FINEST = min(RESOLUTIONS)
+# The figures that only the advice reads, from single seconds. No chart shows them, and they are three quarters of a row.
+_ONLY_IN_SECONDS = frozenset({"queue", "compute", "gaps", "batch_ns"})
 
 
 class ProcessGauges(TypedDict):
@@ -64,11 +67,14 @@ def decode(data: bytes | memoryview) -> Sample:
 
 
 def merge_samples(samples: Iterable[Sample]) -> Sample:
-    """Return the sample of a longer span from samples of its parts: rows of one version or server, in order of time."""
+    """Return the sample of a longer span from samples of its parts: rows of one version or server, in order of time.
+
+    The longer span has no histograms that only single seconds need.
+    """
     usages: list[Usage] = []
     processes: list[ProcessGauges] = []
     for sample in samples:
-        usages.append(sample.usage)
+        usages.append(unpack({name: value for name, value in sample.packed.items() if name not in _ONLY_IN_SECONDS}))
         if sample.process is not None:
             processes.append(sample.process)
     return Sample(combine(usages).pack(), merge_processes(processes) if processes else None)

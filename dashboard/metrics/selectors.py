@@ -7,17 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NotRequired, TypedDict
-from urllib.parse import urlencode
 
 from django.db.models import Max
-from django.urls import reverse
 
-from dashboard.access.happenings import Happening, marked
 from dashboard.metrics.feed import NO_VERSION
 from dashboard.metrics.samples import RESOLUTIONS, ProcessGauges, decode, merge_processes
 from dashboard.metrics.usage import Usage, combine, combine_side_by_side, figures
-from dashboard.models import MetricSample, ReleaseSpan, Server
-from dashboard.releases.selectors import releases_begun
+from dashboard.models import MetricSample, Server
 from dashboard.servers.messages import Gpu
 from dashboard.servers.selectors import outages
 from repository.core.histogram import BOUNDS_US
@@ -31,8 +27,17 @@ _FIGURES = tuple(name for name in figures(Usage(), 1.0) if name != "failures")
 # A heat map has four bands for each doubling of latency, and one band for everything below 16 us.
 _BAND_BUCKETS = 4
 _VERSION_FIGURES = ("rps", "p50", "p99", "errors")  # the figures that charts show for each version
+_COMPARED = (
+    "rps",
+    "p50",
+    "p95",
+    "p99",
+    "errors",
+    "pending",
+    "queue_ms",
+    "compute_ms",
+)  # shown for an earlier span, too
 MOST_VERSIONS = 6
-MOST_MARKERS = 500
 
 Span = tuple[float, float]  # from, to in Unix seconds
 
@@ -70,15 +75,11 @@ class Totals:
     error_share: float | None = None
 
 
-class Marker(TypedDict):
-    """An event on a chart. at: in Unix seconds. address: the page with the details."""
+class Before(TypedDict):
+    """Series of an earlier span of the same length, at times that are moved into the present one."""
 
-    at: float
-    kind: str  # choices.EventKind, or the action of an audit entry
-    text: str
-    model: str
-    bad: bool  # whether something failed
-    address: str
+    times: list[int]  # Unix seconds
+    series: dict[str, list[object]]
 
 
 class DownTime(TypedDict):
@@ -130,6 +131,15 @@ def metrics_range(
         "failures": total["failures"],
         "total": {name: value for name, value in total.items() if name not in ("batch", "failures")},
     }
+
+
+def metrics_before(
+    *, server: Server, start: float, end: float, ago: int, model_name: str = "", version: int | None = None
+) -> Before:
+    """Return the series of the same span `ago` seconds earlier. start, end: of the present span, in Unix seconds."""
+    found = metrics_range(server=server, start=start - ago, end=end - ago, model_name=model_name, version=version)
+    series = {name: found["series"][name] for name in _COMPARED}
+    return {"times": [at + ago for at in found["times"]], "series": {**series, **found["process"]}}
 
 
 def last_requested(*, server: Server, model_name: str, version: int) -> int | None:
@@ -191,42 +201,6 @@ def metrics_heatmap(
     return {"step": step, "times": times, "bounds_ms": bounds, "counts": counts}
 
 
-def metrics_markers(*, server: Server, start: float, end: float, model_name: str = "") -> list[Marker]:
-    """Return the markers from `start` to `end` (Unix seconds), the oldest first: releases that serve, restarts, failures.
-
-    With a model's name, the markers of other models are left out.
-    """
-    since, until = datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC)
-    rows = marked(server=server, model_name=model_name, since=since, until=until)[:MOST_MARKERS]
-    began = releases_begun(server=server, since=since, until=until, model_name=model_name)[:MOST_MARKERS]
-    found = [*(_marker(row, model_name) for row in rows), *map(_release_marker, began)]
-    return sorted(found, key=lambda marker: marker["at"])
-
-
-def _release_marker(span: ReleaseSpan) -> Marker:
-    number, name = span.release.number, span.model.name
-    return {
-        "at": span.started_at.timestamp(),
-        "kind": "release",
-        "text": f"Release {number} of {name} serves: {span.release.summary or span.release.get_kind_display()}",
-        "model": name,
-        "bad": False,
-        "address": reverse("release", args=[name, number]),
-    }
-
-
-def _marker(row: Happening, model_name: str) -> Marker:
-    address = reverse("activity_at", args=[row.source, row.pk])
-    return {
-        "at": row.at.timestamp(),
-        "kind": row.kind,
-        "text": row.text,
-        "model": row.model_name,
-        "bad": row.failed,
-        "address": f"{address}?{urlencode({'model': model_name})}" if model_name and row.model_name else address,
-    }
-
-
 def metrics_outages(*, server: Server, start: float, end: float) -> list[DownTime]:
     """Return the server's outages between two moments (Unix seconds), the oldest first."""
     found = outages(server, datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC))
@@ -241,7 +215,7 @@ def metrics_versions(
     The versions are the MOST_VERSIONS highest ones that had requests in that time, and NO_VERSION.
     """
     rows = MetricSample.objects.filter(
-        server=server, model_name=model_name, at__gte=int(start) - 300, at__lt=math.ceil(end)
+        server=server, model_name=model_name, at__gte=int(start) - max(RESOLUTIONS), at__lt=math.ceil(end)
     )
     numbers = sorted(set(rows.order_by().values_list("version", flat=True).distinct()))
     found = {}

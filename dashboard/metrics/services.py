@@ -1,4 +1,4 @@
-"""Stores the metrics history for `watch`: 15 minutes in seconds, a day in ten-second spans, a month in five-minute spans.
+"""Stores the metrics history for `watch`, in the spans of samples.RESOLUTIONS, from seconds to tens of minutes.
 
 Coarser spans are made from finer rows in the database, so that a restart of `watch` loses nothing.
 """
@@ -13,9 +13,9 @@ from dashboard.metrics.samples import FINEST, RESOLUTIONS, Sample, decode, encod
 from dashboard.metrics.usage import combine_side_by_side
 from dashboard.models import MetricSample, Server
 
-_COARSER = {10: 1, 300: 10}  # resolution -> the finer resolution that it is made from
+_COARSER = {10: 1, 60: 10, 600: 60}  # resolution -> the finer resolution that it is made from
 # How many seconds longer than RESOLUTIONS rows are kept, because coarser spans are made from them and clocks differ.
-_MARGIN_S = {1: 30, 10: 600, 300: 600}
+_MARGIN_S = {1: 30, 10: 600, 60: 1200, 600: 1200}
 
 
 def metrics_store_tick(server: Server, tick: Tick, at: int, previous_at: int) -> None:

@@ -26,7 +26,10 @@ class Figures(TypedDict):
     failed_other: float
     inferences: float
     queue_ms: float | None
-    compute_ms: float | None
+    compute_ms: float | None  # input, inference and output together
+    input_ms: float | None
+    infer_ms: float | None
+    output_ms: float | None
     batch: dict[str, int]  # batch size -> executions
     failures: dict[str, int]  # reason, in Triton's words -> requests
     cache_share: float | None  # from 0 to 1
@@ -39,7 +42,8 @@ class Usage:
     """The usage of a version, a model or a whole server in one span of time.
 
     success, fail and cancel count requests of clients. mirrored counts requests of shadows. inferences counts rows of batches.
-    executions counts runs of the model. compute is input, inference and output together. pending and in_flight are the highest
+    executions counts runs of the model. compute is input, inference and output together; input_ns and output_ns are parts of
+    compute_ns, and 0 in history of versions that did not report them. pending and in_flight are the highest
     readings of the span. request, queue and compute are histograms of durations. batches: batch size -> executions. batch_ns:
     batch size -> the time of these executions. gaps: a histogram of the times between arrivals; under load, a sample of them.
     failures: reason -> requests. cache_hits and cache_misses count lookups in the response cache.
@@ -54,6 +58,8 @@ class Usage:
     queue_ns: int = 0
     compute_count: int = 0
     compute_ns: int = 0
+    input_ns: int = 0
+    output_ns: int = 0
     inferences: int = 0
     executions: int = 0
     cache_hits: int = 0
@@ -152,6 +158,9 @@ def figures(usage: Usage, seconds: float) -> Figures:
         "inferences": _four_digits(usage.inferences / seconds),
         "queue_ms": _mean_ms(usage.queue_ns, usage.queue_count),
         "compute_ms": _mean_ms(usage.compute_ns, usage.compute_count),
+        "input_ms": _mean_ms(usage.input_ns, usage.compute_count),
+        "infer_ms": _mean_ms(usage.compute_ns - usage.input_ns - usage.output_ns, usage.compute_count),
+        "output_ms": _mean_ms(usage.output_ns, usage.compute_count),
         "batch": {str(size): count for size, count in sorted(usage.batches.items())},
         "failures": usage.failures,
         "cache_share": _share(usage.cache_hits, usage.cache_hits + usage.cache_misses),

@@ -24,6 +24,7 @@ from repository.config.lines import unified
 
 register = template.Library()
 
+_AROUND_S = 300  # what a link to one moment (`at`) shows before and after it
 RANGES = ("15m", "1h", "6h", "24h", "7d", "30d")
 _ACTION_ICONS = (
     ("version.publish", "upload"),
@@ -122,9 +123,11 @@ def _range(context: template.Context) -> str:
 def charts_config(
     context: template.Context, model: str = "", server: str = "", range: str = "", version: str = ""
 ) -> dict[str, object]:
-    """Return the configuration of static/js/charts/board.js."""
+    """Return the configuration of static/js/charts/board.js, with the choices in the address of the page."""
     request = context["request"]
     zoom = [request.GET.get("from", ""), request.GET.get("to", "")]
+    if (at := request.GET.get("at", "")).isascii() and at.isdigit():
+        zoom = [str(max(0, int(at) - _AROUND_S)), str(int(at) + _AROUND_S)]
     config = {
         "history": reverse("metrics"),
         "live": "/ws/live/",
@@ -132,6 +135,8 @@ def charts_config(
         "server": server,
         "range": range or _range(context),
         "zoom": zoom if all(part.isdigit() for part in zoom) else None,
+        "compare": request.GET.get("compare", ""),
+        "heat": request.GET.get("heat", ""),
         "version": version,
     }
     return {"config": config}

@@ -66,6 +66,7 @@ MODULES = (
     "serving.scheduling.instance_scheduler",
     "serving.scheduling.queue",
     "serving.scheduling.sequence_batch",
+    "serving.telemetry.noted_requests",
     "serving.telemetry.statistics",
     "serving.traffic.arms",
     "serving.traffic.figures",

@@ -20,6 +20,7 @@ from serving.frontends.rest import settings, shared_memory
 from serving.frontends.rest.generate import generate, generate_stream
 from serving.frontends.rest.infer import infer
 from serving.frontends.rest.mismatches import forget_mismatches, mismatches
+from serving.frontends.rest.noted import noted_requests
 from serving.frontends.rest.sample import sample
 from serving.frontends.rest.traffic import traffic
 from serving.frontends.shared.authorisation import Authoriser
@@ -56,6 +57,7 @@ ROUTES = (
     Route("POST", f"{CUDA}/region/{{region}}/register", "shared-memory", shared_memory.cuda_register),
     Route("POST", f"{CUDA}[/region/{{region}}]/unregister", "shared-memory", shared_memory.cuda_unregister),
     Route("POST", "/v2/slipway/models/{model}/load/break_off", "model-repository", v2.break_off_load),
+    Route("GET", "/v2/slipway/requests", "model-repository", noted_requests),
     Route("POST", "/v2/slipway/models/{model}/sample", "model-repository", sample),
     Route("GET", "/v2/slipway/models/{model}/traffic", "model-repository", traffic),
     Route("GET", "/v2/slipway/models/{model}/traffic/mismatches", "model-repository", mismatches),

@@ -81,14 +81,14 @@ class ModelResponses:
 
     def count_refusal(self, request: InFlightRequest, error: ServingError) -> None:
         reason = "REJECTED" if error.code is Code.UNAVAILABLE else "OTHER"
-        safely("counting a refusal", self._statistics.count_failure, request, reason)
+        safely("counting a refusal", self._statistics.count_failure, request, reason, error)
 
     def fail(self, request: InFlightRequest, error: Exception) -> None:
         """Answer a request with an error that was raised, unless it already has an answer."""
         failure = unexpected(error, f"answering a request of '{self._spec.name}'")
         if not request.finished:
             safely("dropping a request", self._withdraw, request)
-            safely("counting a failure", self._statistics.count_failure, request, "OTHER")
+            safely("counting a failure", self._statistics.count_failure, request, "OTHER", failure)
             request.respond(failure)
 
     @_fails_the_request
@@ -106,7 +106,8 @@ class ModelResponses:
         """Answer the request to an ensemble that is done. answer: its last response, or None if that was already sent. steps:
         the durations of the steps."""
         if isinstance(answer, ServingError):
-            self._statistics.count_failure(request, "CANCELED" if answer.code is Code.CANCELLED else "OTHER")
+            reason = "CANCELED" if answer.code is Code.CANCELLED else "OTHER"
+            self._statistics.count_failure(request, reason, answer)
             request.respond(answer)
             return
         self._statistics.count_execution(request.batch_size, steps)
@@ -133,7 +134,7 @@ class ModelResponses:
                 stream.responses += 1
         answer = None if response is None else self._finish(request, response)
         if final and isinstance(response, ServingError):
-            self._statistics.count_failure(request, "BACKEND")
+            self._statistics.count_failure(request, "BACKEND", response)
         elif final:
             self._statistics.count_success(request, computed_ns)
         if answer is not response and isinstance(response, InferenceResponse) and flow is not None:
@@ -151,7 +152,7 @@ class ModelResponses:
         if request.finished or answer is None:
             return
         if isinstance(answer, ServingError):
-            self._statistics.count_failure(request, "BACKEND")
+            self._statistics.count_failure(request, "BACKEND", answer)
             request.respond(answer)
             return
         self._succeed(request, answer)
@@ -197,6 +198,10 @@ class ModelResponses:
                 request.respond(finished)
             except Exception as error:
                 self.fail(request, error)
+        if took:
+            noted = self._statistics.noted
+            if ended >= noted.until_ns or max(took) > noted.floor_ns:
+                safely("noting slow requests", noted.batch_done, batch)
         try:
             self._statistics.count_batch(batch, waited, took, rows)
         except Exception as error:
@@ -236,7 +241,7 @@ class ModelResponses:
                 if isinstance(answer, ServingError)
                 else internal("the backend gave no response for this request")
             )
-            self._statistics.count_failure(request, "BACKEND")
+            self._statistics.count_failure(request, "BACKEND", error, batch)
             request.respond(error)
         return False
 

@@ -69,8 +69,9 @@ class SleepingModel:
     def submit(self, request: InFlightRequest) -> None:
         """Keep the request and begin to load. Raises UNAVAILABLE if the last load failed less than RETRY_S ago."""
         if self._failure and time.monotonic() < self._failed_at + RETRY_S:
-            self.statistics.count_failure(request, "REJECTED")
-            raise unavailable(self._failure)
+            failure = unavailable(self._failure)
+            self.statistics.count_failure(request, "REJECTED", failure)
+            raise failure
         request.accept(self)
         self._waiters.wait(request, partial(self._go_on, request))
         if self._task is None:
@@ -130,8 +131,9 @@ class SleepingModel:
         if self._awake is not None:
             request.submit_to(self._awake.submit)
             return
-        safely("counting a failure", self.statistics.count_failure, request, "OTHER")
-        request.respond(unavailable(self._failure))
+        failure = unavailable(self._failure)
+        safely("counting a failure", self.statistics.count_failure, request, "OTHER", failure)
+        request.respond(failure)
 
     def request_ended(self, request: InFlightRequest) -> None:
         """Do nothing, because the waiters have already forgotten the request."""

@@ -17,8 +17,10 @@ from repository.core.condition import Condition
 from repository.core.histogram import Histogram
 from serving.core.errors import ServingError
 from serving.resources.memory import NOTHING, MemoryUse
+from serving.telemetry.noted_requests import NotedRequests
 
 if TYPE_CHECKING:
+    from serving.core.batch import Batch
     from serving.core.in_flight import Execution, InFlightRequest
     from serving.core.response import Answer
 
@@ -224,6 +226,9 @@ class ModelStatistics:
     queue_latency: Histogram = field(default_factory=Histogram)
     compute_latency: Histogram = field(default_factory=Histogram)
     arrival_gaps: Histogram = field(default_factory=Histogram)
+    noted: NotedRequests = field(
+        default_factory=NotedRequests
+    )  # the slowest and the failed requests of the last minutes
     phases: PhaseHistograms | None = None
     first_responses: bool | None = None  # whether to fill `first_response`; None: only for decoupled models
     first_response: FirstResponseHistogram | None = None
@@ -250,12 +255,21 @@ class ModelStatistics:
         self.revision += 1
         if self.first_response is not None and request.stream is None:
             self.first_response.add(took)
+        if now >= self.noted.until_ns or took > self.noted.floor_ns:
+            self.noted.succeeded(request, took, now)
 
     def count_mirrored(self, took: int) -> None:
         self.mirrored.add(took)
         self.revision += 1
 
-    def count_failure(self, request: "InFlightRequest", reason: str) -> None:
+    def count_failure(
+        self,
+        request: "InFlightRequest",
+        reason: str,
+        error: ServingError | None = None,
+        batch: "Batch | None" = None,
+    ) -> None:
+        """Count a failed request. batch: the one that ran it, or None."""
         if request.mirrored:
             self.mirrored_failures += 1
             self.revision += 1
@@ -263,6 +277,8 @@ class ModelStatistics:
         self.fail.add(time.monotonic_ns() - request.arrival_ns)
         self.failures[reason] = self.failures.get(reason, 0) + 1
         self.revision += 1
+        if reason != "CANCELED":
+            self.noted.failed(request, reason, error, batch)
 
     def count_cancel(self, request: "InFlightRequest") -> None:
         self.count_failure(request, "CANCELED")

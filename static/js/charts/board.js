@@ -6,12 +6,15 @@ import { messageOf, request } from "../core/request.js";
 import { ReconnectingSocket, showFreshness } from "../live/socket.js";
 import { momentText } from "./axes.js";
 import { Plot } from "./plot.js";
-import { SeriesStore, rowOf } from "./series.js";
+import { SeriesStore, nearest, rowOf } from "./series.js";
+import { MOVE_KEYS, SHORTEST_S, moved } from "./span.js";
+import { listenToTools, showTools } from "./tools.js";
 
 /**
  * @import { Figures, Point } from "../live/messages.js"
  * @import { History } from "./series.js"
- * @import { Heatmap, Marker, Outage } from "./traces.js"
+ * @import { Move, Span } from "./span.js"
+ * @import { Before, Heatmap, Marker, Outage } from "./traces.js"
  */
 
 /**
@@ -23,16 +26,18 @@ import { SeriesStore, rowOf } from "./series.js";
  * @property {string} server the name of the server; "" for the first server
  * @property {Range} range
  * @property {[string, string] | null} zoom two moments in unix seconds
+ * @property {string} compare a key of EARLIER, or "" for no comparison
+ * @property {string} heat "yes" for a heat map of latency, "no" for lines, "" for a heat map of long ranges
  * @property {string} version EACH for a line for each version, a number for one version, "" for all versions together
  *
  * @typedef {"15m" | "1h" | "6h" | "24h" | "7d" | "30d"} Range a span of time that ends now
- * @typedef {[number, number]} Span two moments in unix seconds
  *
  * @typedef {object} HistoryAnswer
  * @property {History | null} range the history of the range; null if there is no server
  * @property {Omit<Marker, "index">[]} markers
  * @property {Outage[]} outages
  * @property {Heatmap} [heatmap]
+ * @property {Omit<Before, "label">} [before] the earlier span, if the charts are compared with one
  * @property {number} now the time of the dashboard in unix seconds
  *
  * @typedef {object} BoardHandlers
@@ -44,13 +49,14 @@ import { SeriesStore, rowOf } from "./series.js";
 /** @type {Record<Range, number>} */
 const SPANS = { "15m": 900, "1h": 3600, "6h": 21600, "24h": 86400, "7d": 604800, "30d": 2592000 };
 const EACH = "each";
+/** The spans with which the charts can be compared, and their words. @type {Record<string, string>} */
+const EARLIER = { day: "a day before", week: "a week before" };
 const LISTED_MARKERS = 6;
 const LONGEST_LIVE_STEP_S = 2;
 const RELOAD_AFTER_S = 10;
 // The tables of markers. They are loaded again after a change, and from time to time in case a change is not announced.
-const MARKED_TABLES = ["dashboard_auditentry", "dashboard_serverevent", "dashboard_releasespan"];
+const MARKED_TABLES = ["dashboard_auditentry", "dashboard_serverevent", "dashboard_releasespan", "dashboard_rollout"];
 const MARKS_AFTER_S = 60;
-const SHORTEST_ZOOM_S = 5;
 const KEPT_BEFORE_S = 60;
 
 /**
@@ -72,6 +78,10 @@ export class Board {
   #versions = [];
   /** @type {Heatmap | undefined} */
   #heatmap;
+  /** @type {Before | undefined} */
+  #before;
+  /** The time of the crosshair that keys move; null if there is none. @type {number | null} */
+  #at = null;
   /** Seconds that the server's clock is ahead of the browser's. */
   #clockOffset = 0;
   /** The newest request for history: a late answer to an older request is dropped. */
@@ -96,11 +106,14 @@ export class Board {
     /** @type {Span | null} */
     this.zoom = from === undefined ? null : [Number(from), Number(to)];
     this.version = this.config.version;
+    this.compare = this.config.compare;
+    this.heat = this.config.heat;
     const handlers = {
       onZoom: (/** @type {number} */ start, /** @type {number} */ end) => this.zoomTo(start, end),
       onZoomOut: () => this.zoomOut(),
       onPointer: (/** @type {number | null} */ at) => this.#pointAt(at),
       onMarker: (/** @type {number} */ index) => (location.href = this.#markers[index].address),
+      onKey: (/** @type {KeyboardEvent} */ event) => this.#onKey(event),
     };
     this.plots = $$("[data-chart]").map((figure) => new Plot(figure, handlers));
     this.#listen();
@@ -135,7 +148,7 @@ export class Board {
    * @param {number} to unix seconds
    */
   zoomTo(from, to) {
-    if (to - from < SHORTEST_ZOOM_S) return;
+    if (to - from < SHORTEST_S) return;
     this.zoom = [Math.floor(from), Math.ceil(to)];
     this.#changed();
   }
@@ -144,6 +157,24 @@ export class Board {
   zoomOut() {
     if (!this.zoom) return;
     this.zoom = null;
+    this.#changed();
+  }
+
+  /**
+   * Shows a span that is half a span earlier or later, half as long or twice as long.
+   * @param {Move} move
+   */
+  move(move) {
+    this.zoomTo(...moved(this.window, move, this.now, this.#at ?? undefined));
+  }
+
+  /**
+   * Shows an earlier span, a heat map, or both, or no longer shows them.
+   * @param {{ compare?: string, heat?: string }} choice as in BoardConfig
+   */
+  choose({ compare = this.compare, heat = this.heat }) {
+    this.compare = compare;
+    this.heat = heat;
     this.#changed();
   }
 
@@ -185,7 +216,8 @@ export class Board {
   #history() {
     const [start, end] = this.window.map(String);
     const { model, server } = this.config;
-    return `${this.config.history}?${new URLSearchParams({ model, server, start, end, version: this.version })}`;
+    const { version, compare, heat } = this;
+    return `${this.config.history}?${new URLSearchParams({ model, server, start, end, version, compare, heat })}`;
   }
 
   /** @param {Pick<HistoryAnswer, "markers" | "outages">} answer */
@@ -197,7 +229,7 @@ export class Board {
   }
 
   /** @param {HistoryAnswer} answer */
-  #fill({ range, markers, outages, heatmap, now }) {
+  #fill({ range, markers, outages, heatmap, before, now }) {
     this.#clockOffset = now - Date.now() / 1000;
     this.#loaded = true;
     const later = range?.times.length ? this.#store.after(range.times[range.times.length - 1]) : [];
@@ -205,6 +237,8 @@ export class Board {
     this.#store.dropUnfinished(this.now);
     later.forEach((row) => this.#store.append(row));
     this.#heatmap = this.version === EACH ? undefined : heatmap;
+    this.#before = before && { ...before, label: EARLIER[this.compare] ?? "" };
+    this.#showTools();
     this.#showVersions(Object.keys(range?.versions ?? {}));
     this.#mark({ markers, outages });
   }
@@ -239,7 +273,8 @@ export class Board {
   /** Draws new points once a second; loads history again if its steps are too coarse for single points. */
   #tick() {
     const stale = Date.now() - this.#triedAt > Math.max(RELOAD_AFTER_S, this.#store.step) * 1000;
-    const coarse = this.#store.step > LONGEST_LIVE_STEP_S || !this.#loaded;
+    // Live points bring neither a heat map nor an earlier span.
+    const coarse = this.#store.step > LONGEST_LIVE_STEP_S || !this.#loaded || Boolean(this.#heatmap) || Boolean(this.#before);
     if (!this.zoom && coarse && stale && this.#triedAt) this.#load();
     else if (this.#loaded && (this.#marksOld || Date.now() - this.#marksAt > MARKS_AFTER_S * 1000)) this.#loadMarks();
     if (this.#reading || !this.#loaded) return;
@@ -254,13 +289,14 @@ export class Board {
     const markers = this.#markers.filter(({ at }) => at >= start && at <= end);
     const batches = this.#store.batchesBetween(start, end);
     const outages = this.#outages.filter((outage) => outage.end >= start && outage.start <= end);
-    const view = { start, end, times, series, batches, heatmap: this.#heatmap, markers, outages };
+    const view = { start, end, times, series, batches, heatmap: this.#heatmap, before: this.#before, markers, outages };
     this.plots.forEach((plot) => plot.draw(view));
   }
 
   /** @param {number | null} at unix seconds */
   #pointAt(at) {
     this.#reading = at !== null;
+    this.#at = at;
     this.plots.forEach((plot) => plot.showValues(at));
   }
 
@@ -271,6 +307,9 @@ export class Board {
     const url = new URL(location.href);
     url.searchParams.set("range", this.range);
     if (this.config.model) url.searchParams.set("version", this.version);
+    url.searchParams.delete("at");
+    this.#write(url, "compare", this.compare);
+    this.#write(url, "heat", this.heat);
     if (this.zoom) {
       url.searchParams.set("from", String(this.zoom[0]));
       url.searchParams.set("to", String(this.zoom[1]));
@@ -282,24 +321,62 @@ export class Board {
     this.#showWindow();
   }
 
+  /**
+   * Writes a choice into an address, or removes it if it is the default.
+   * @param {URL} url
+   * @param {string} name
+   * @param {string} value
+   */
+  #write(url, name, value) {
+    if (value) url.searchParams.set(name, value);
+    else url.searchParams.delete(name);
+  }
+
   #showWindow() {
     this.#pointAt(null);
+    this.#showTools();
     const chosen = $("#chart-versions");
     if (chosen instanceof HTMLSelectElement) chosen.value = this.version;
-    this.#showZoomOut();
+    this.#load();
+  }
+
+  #showTools() {
     for (const link of $$("#ranges [data-range]")) {
       if (link.dataset.range === this.range && !this.zoom) link.setAttribute("aria-current", "true");
       else link.removeAttribute("aria-current");
     }
-    this.#load();
+    const heat = this.heat ? this.heat === "yes" : this.#heatmap !== undefined;
+    showTools({ zoomed: this.zoom !== null, compare: this.compare, heat, apart: this.version === EACH });
   }
 
-  #showZoomOut() {
-    const out = $("#zoom-out");
-    if (out) out.hidden = !this.zoom;
+  /**
+   * Moves the crosshair or the shown span by a key.
+   * @param {KeyboardEvent} event
+   */
+  #onKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+    const move = MOVE_KEYS[event.key];
+    if (step) this.#stepCrosshair(step);
+    else if (move) this.move(move);
+    else if (event.key === "Escape" && this.#at !== null) this.#pointAt(null);
+    else if (event.key === "Escape" && this.zoom) this.zoomOut();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  /** @param {number} step points to the right */
+  #stepCrosshair(step) {
+    const [start, end] = this.window;
+    const times = this.#store.times.filter((at) => at >= start && at <= end);
+    if (!times.length) return;
+    const from = this.#at === null ? (step > 0 ? -1 : times.length) : nearest(times, this.#at);
+    this.#pointAt(times[Math.min(times.length - 1, Math.max(0, from + step))]);
   }
 
   #listen() {
+    listenToTools(this);
     $("#ranges")?.addEventListener("click", (event) => {
       const link = event.target instanceof Element ? event.target.closest("[data-range]") : null;
       const range = link?.getAttribute("data-range");
@@ -311,11 +388,10 @@ export class Board {
       const tables = event instanceof CustomEvent ? event.detail : null;
       this.#marksOld ||= !tables || MARKED_TABLES.some((name) => tables.includes(name));
     });
-    $("#zoom-out")?.addEventListener("click", () => this.zoomOut());
     $("#chart-versions")?.addEventListener("change", ({ target }) => {
       if (!(target instanceof HTMLSelectElement)) return;
       const { from, to } = target.selectedOptions[0]?.dataset ?? {};
-      if (from) this.zoomTo(Number(from) - SHORTEST_ZOOM_S, Number(to ?? this.now) + SHORTEST_ZOOM_S);
+      if (from) this.zoomTo(Number(from) - SHORTEST_S, Number(to ?? this.now) + SHORTEST_S);
       else {
         this.version = target.value;
         this.#changed();
@@ -327,12 +403,14 @@ export class Board {
       this.range = isRange(range) ? range : "15m";
       this.zoom = query.has("from") ? [Number(query.get("from")), Number(query.get("to"))] : null;
       this.version = query.get("version") ?? this.config.version;
+      this.compare = query.get("compare") ?? "";
+      this.heat = query.get("heat") ?? "";
       this.#showWindow();
     });
     const retheme = () => this.plots.forEach((plot) => plot.retheme());
     document.addEventListener("theme", retheme);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", retheme);
-    this.#showZoomOut();
+    this.#showTools();
   }
 
   #listMarkers() {

@@ -9,6 +9,7 @@ import { count, latency, rate, share, size } from "../core/format.js";
  * @property {"lines" | "area" | "bars" | "stack" | "distribution"} kind the form of the chart
  * @property {(value: number | null) => string} unit writes a value with its unit
  * @property {ShownSeries[]} series
+ * @property {ShownSeries[]} [before] the series of an earlier span that are shown with these, on request
  * @property {string} empty the text of an empty chart
  * @property {boolean} [log] whether the axis is logarithmic if the values are far apart
  * @property {boolean} [gaps] whether a second without requests has no value, rather than 0
@@ -39,6 +40,7 @@ export const KINDS = {
     kind: "lines",
     unit: latency,
     series: [["p50", "series-1", "p50"], ["p95", "series-2", "p95"], ["p99", "series-3", "p99"]],
+    before: [["p99", "ink-3", "p99", "dot"]],
     log: true,
     gaps: true,
     empty: NO_REQUESTS,
@@ -47,6 +49,7 @@ export const KINDS = {
     kind: "area",
     unit: rate,
     series: [["rps", "series-2", "requests"], ["mirrored", "line-strong", "shadow copies", "dot"]],
+    before: [["rps", "ink-3", "requests", "dot"]],
     seldom: ["mirrored"],
     unmarked: true,
     empty: NO_REQUESTS,
@@ -60,16 +63,28 @@ export const KINDS = {
       ["failed_other", "series-3", "other"],
       ["cancelled", "line-strong", "client left"],
     ],
+    before: [["errors", "ink-3", "failures", "dot"]],
     empty: "No failures in this range",
   },
   phases: {
     kind: "stack",
     unit: latency,
-    series: [["queue_ms", "series-queue", "queue"], ["compute_ms", "series-compute", "compute"]],
+    series: [
+      ["queue_ms", "series-queue", "queue"],
+      ["input_ms", "series-1", "input"],
+      ["infer_ms", "series-compute", "compute"],
+      ["output_ms", "series-3", "output"],
+    ],
     gaps: true,
     empty: NO_REQUESTS,
   },
-  pending: { kind: "area", unit: count, series: [["pending", "series-2", "pending"]], empty: "Nothing waited in this range" },
+  pending: {
+    kind: "area",
+    unit: count,
+    series: [["pending", "series-2", "pending"]],
+    before: [["pending", "ink-3", "pending", "dot"]],
+    empty: "Nothing waited in this range",
+  },
   cache: {
     kind: "lines",
     unit: share,
@@ -82,6 +97,7 @@ export const KINDS = {
     kind: "area",
     unit: size,
     series: [["rss", "series-2", "resident"]],
+    before: [["rss", "ink-3", "resident", "dot"]],
     binary: true,
     process: true,
     zeros: true,

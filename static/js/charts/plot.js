@@ -4,6 +4,7 @@ import { el, icon, need, svg } from "../core/dom.js";
 import { duration } from "../core/format.js";
 import { logTicks, momentText, steadyBound, timeTicks, valueTicks } from "./axes.js";
 import { KINDS, kindByVersion, shownSeries } from "./kinds.js";
+import { signOf } from "./marks.js";
 import { nearest, newestKnown } from "./series.js";
 import { drawingOf } from "./traces.js";
 
@@ -15,6 +16,7 @@ import { drawingOf } from "./traces.js";
  * @property {() => void} onZoomOut
  * @property {(at: number | null) => void} onPointer called with the time under the pointer; null when the pointer leaves
  * @property {(index: number) => void} onMarker called with the index of the chosen marker
+ * @property {(event: KeyboardEvent) => void} [onKey] called with a key that is pressed on the chart
  */
 
 const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false };
@@ -80,6 +82,7 @@ export class Plot {
     this.legend = need("[data-legend]", HTMLElement, figure);
     this.line = el("div", { class: "crosshair", hidden: true });
     this.emptyNote = el("p", { class: "plot-empty hint", hidden: true }, this.kind.empty);
+    if (handlers.onKey && this.kind.kind !== "distribution") this.#takeKeys(handlers.onKey);
     new IntersectionObserver((entries) => {
       this.#visible = entries[entries.length - 1].isIntersecting;
       if (this.#visible && this.#late) this.draw(this.#late);
@@ -151,11 +154,43 @@ export class Plot {
     const shown = shownSeries(this.kind, series);
     const rows = shown.map(([name]) => series[name] ?? []);
     const index = at === null ? newestKnown(times, rows, end) : nearest(times, at);
-    const keys = shown.map(([name, tint, label]) => this.#key(tint, label, series[name]?.[index] ?? null));
+    const keys = [
+      ...shown.map(([name, tint, label]) => this.#key(tint, label, series[name]?.[index] ?? null)),
+      ...this.#keysBefore(times[index] ?? at),
+    ];
     const moment = at === null ? [] : [el("span", {}, momentText(times[index] ?? at))];
     const down = outages.some((outage) => (at ?? end) >= outage.start && (at ?? end) <= outage.end);
     const words = down ? [el("span", { class: "key-down" }, "the server was down and answered no request")] : keys;
     this.legend.replaceChildren(...moment, ...words);
+  }
+
+  /**
+   * Returns the values of the earlier span at a time.
+   * @param {number | null | undefined} at unix seconds
+   */
+  #keysBefore(at) {
+    const before = this.#view?.before;
+    if (!before?.times.length || at === null || at === undefined) return [];
+    const index = nearest(before.times, at);
+    return (this.kind.before ?? []).map(([name, tint, label]) =>
+      this.#key(tint, `${label} ${before.label}`, before.series[name]?.[index] ?? null),
+    );
+  }
+
+  /**
+   * Lets the chart have the focus and take keys. A screen reader hears the values at the crosshair.
+   * @param {(event: KeyboardEvent) => void} onKey
+   */
+  #takeKeys(onKey) {
+    this.box.tabIndex = 0;
+    this.box.setAttribute("role", "application");
+    this.box.setAttribute("aria-describedby", "chart-keys");
+    this.box.addEventListener("keydown", onKey);
+    this.box.addEventListener("focus", () => this.legend.setAttribute("aria-live", "polite"));
+    this.box.addEventListener("blur", () => {
+      this.legend.removeAttribute("aria-live");
+      this.handlers.onPointer(null);
+    });
   }
 
   /**
@@ -336,7 +371,7 @@ function markerSign(marker) {
     xref: "x",
     yref: "paper",
     yanchor: "middle",
-    text: marker.bad ? "✕" : "▼",
+    text: signOf(marker),
     showarrow: false,
     font: { size: 10, color: markerColour(marker) },
     captureevents: true,

@@ -25,6 +25,11 @@ import { KINDS, shownSeries } from "./kinds.js";
  * @property {string} address the address of the page with its details
  * @property {boolean} bad
  *
+ * @typedef {object} Before an earlier span, at times that are moved into the shown one
+ * @property {string} label such as "a day before"
+ * @property {number[]} times unix seconds
+ * @property {Record<string, Values>} series
+ *
  * @typedef {object} Outage a span in which the server did not answer and counted nothing
  * @property {number} start unix seconds
  * @property {number} end unix seconds
@@ -38,7 +43,8 @@ import { KINDS, shownSeries } from "./kinds.js";
  * @property {number[]} times unix seconds
  * @property {Record<string, Values>} series
  * @property {Batches} batches the batches of the range
- * @property {Heatmap} [heatmap] the heatmap for the latency of a long range
+ * @property {Heatmap} [heatmap] the heatmap of latency, if one is shown
+ * @property {Before} [before] the earlier span with which this one is compared
  * @property {Marker[]} markers
  * @property {Outage[]} outages
  *
@@ -65,7 +71,8 @@ export function drawingOf(name, view, paint, kind = KINDS[name]) {
   if (name === "latency" && view.heatmap?.counts.length) return heatmapDrawing(view, view.heatmap, paint);
   const shown = shownSeries(kind, view.series);
   const rows = shown.map(([series]) => view.series[series] ?? []);
-  const known = rows.flat().filter(isKnown);
+  const earlier = beforeTraces(kind, view, paint);
+  const known = [...rows, ...earlier.map(({ y }) => y)].flat().filter(isKnown);
   const quiet = !known.length || (!kind.zeros && !known.some((value) => value > 0));
   if (quiet) return { traces: [], top: 1, low: 0 };
   const few = rows[0].filter(isKnown).length < FEW_POINTS;
@@ -74,9 +81,22 @@ export function drawingOf(name, view, paint, kind = KINDS[name]) {
     return pieces.map((piece) => trace(kind, piece, paint(tint), label, few, dash));
   });
   const stacked = kind.kind === "stack" || kind.kind === "bars";
-  const highest = Math.max(...(stacked ? sums(rows) : known));
+  const highest = Math.max(...(stacked ? [...sums(rows), ...earlier.flatMap(({ y }) => y).filter(isKnown)] : known));
   const positive = known.filter((value) => value > 0);
-  return { traces, top: kind.steadyTop ?? highest, low: positive.length ? Math.min(...positive) : 0 };
+  return { traces: [...traces, ...earlier], top: kind.steadyTop ?? highest, low: positive.length ? Math.min(...positive) : 0 };
+}
+
+/**
+ * Returns dotted lines for the earlier span.
+ * @param {ChartKind} kind
+ * @param {View} view
+ * @param {Paint} paint
+ */
+function beforeTraces(kind, { before }, paint) {
+  if (!before) return [];
+  return (kind.before ?? []).map(([name, tint, label, dash]) =>
+    lineTrace({ x: before.times, y: before.series[name] ?? [] }, paint(tint), `${label} ${before.label}`, dash),
+  );
 }
 
 /**

@@ -2,14 +2,18 @@
 
 import time
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from unittest.mock import Mock
 
 import pytest
+from django.apps import apps
 
 from dashboard.metrics import selectors as metrics
-from dashboard.metrics.samples import RESOLUTIONS
-from dashboard.metrics.selectors import metrics_heatmap, metrics_markers, metrics_range, metrics_versions
+from dashboard.metrics.marks import metrics_markers
+from dashboard.metrics.samples import RESOLUTIONS, Sample, decode, encode
+from dashboard.metrics.selectors import metrics_heatmap, metrics_range, metrics_versions
 from dashboard.metrics.services import metrics_prune, metrics_store_tick
+from dashboard.metrics.usage import figures
 from dashboard.models import AuditEntry, MetricSample, Model, Release, ReleaseSpan, Server, ServerEvent
 from dashboard.releases.selectors import releases_served
 from dashboard.shared.choices import EventKind
@@ -49,15 +53,16 @@ def rows(server: Server, resolution: int, model: str = "") -> list[int]:
 
 
 def test_seconds_merge_into_whole_coarser_spans(server: Server):
-    store(server, NOW - 300, 311, digits=4)
-    assert rows(server, 10, "digits") == list(range(NOW - 300, NOW + 10, 10))
-    assert rows(server, 300, "digits") == [NOW - 300]
-    whole = metrics_range(server=server, start=NOW - 300, end=NOW, model_name="digits", max_points=1)
-    assert whole["batches"] == {"1": 1200}
-    parts = metrics_range(server=server, start=NOW - 300, end=NOW, model_name="digits", max_points=10)["series"][
+    store(server, NOW - 600, 611, digits=4)
+    assert rows(server, 10, "digits") == list(range(NOW - 600, NOW + 10, 10))
+    assert rows(server, 60, "digits") == list(range(NOW - 600, NOW, 60))
+    assert rows(server, 600, "digits") == [NOW - 600]
+    whole = metrics_range(server=server, start=NOW - 600, end=NOW, model_name="digits", max_points=1)
+    assert whole["batches"] == {"1": 2400}
+    parts = metrics_range(server=server, start=NOW - 600, end=NOW, model_name="digits", max_points=10)["series"][
         "batch"
     ]
-    assert sum(part["1"] for part in parts if part) == 1200
+    assert sum(part["1"] for part in parts if part) == 2400
     assert len([part for part in parts if part]) > 1
     assert whole["total"]["rps"] == 4
 
@@ -113,12 +118,12 @@ def test_versions_that_wait_at_the_same_time_add_up(server: Server):
 
 
 def test_a_long_range_is_read_coarsely_and_ends_with_what_is_not_merged_yet(server: Server):
-    store(server, NOW - 300, 303, digits=2)
-    found = metrics_range(server=server, start=NOW - 24 * 3600, end=NOW + 3, model_name="digits")
-    assert found["step"] == 300
+    store(server, NOW - 600, 603, digits=2)
+    found = metrics_range(server=server, start=NOW - 5 * 24 * 3600, end=NOW + 3, model_name="digits")
+    assert found["step"] == 600
     assert len(found["times"]) <= 900
     known = {at: rps for at, rps in zip(found["times"], found["series"]["rps"], strict=True) if rps is not None}
-    assert known == {NOW - 300: 2, NOW: 2}
+    assert known == {NOW - 600: 2, NOW: 2}
 
 
 def test_a_range_never_has_more_points_than_asked_for(server: Server):
@@ -215,3 +220,41 @@ def test_a_release_that_begins_to_serve_is_marked_once_and_linked(server: Server
     assert metrics_markers(server=server, start=NOW + 105, end=NOW + 150, model_name="digits") == []
     assert metrics_markers(server=server, start=NOW, end=NOW + 400, model_name="other") == []
     assert [span.release.number for span in releases_served(model, 5)] == [1, 2]
+
+
+def test_history_of_former_spans_stays_whole_after_an_upgrade(server: Server):
+    for resolution, start in ((10, NOW - 120), (300, NOW - 1200)):
+        for at in range(start, NOW, resolution):
+            data = encode(Sample(usage(resolution, 5000).pack()))
+            MetricSample.objects.create(
+                server=server, model_name="digits", version=1, resolution=resolution, at=at, data=data
+            )
+    merge_spans = import_module("dashboard.migrations.0030_metric_spans").merge_spans
+    merge_spans(apps, None)
+    assert rows(server, 60, "digits") == [NOW - 120, NOW - 60]
+    assert rows(server, 600, "digits") == [NOW - 1200, NOW - 600]
+    assert {row.resolution for row in MetricSample.objects.all()} == {10, 60, 600}
+    coarse = MetricSample.objects.filter(resolution=600).values_list("data", flat=True)
+    assert [decode(data).requests for data in coarse] == [600, 600]
+
+
+def test_the_histograms_that_only_the_advice_reads_are_kept_in_seconds_only(server: Server):
+    one = usage(4, 5000)
+    one.queue, one.gaps, one.batch_ns = {3: 4}, {9: 4}, {1: 20_000_000}
+    metrics_store_tick(server, tick(NOW - 10, digits=one), NOW - 10, 0)
+    metrics_store_tick(server, tick(NOW), NOW, NOW - 10)
+    fine, coarse = (
+        decode(MetricSample.objects.get(model_name="digits", resolution=resolution).data).usage
+        for resolution in (1, 10)
+    )
+    assert (fine.queue, fine.gaps, fine.batch_ns) == (one.queue, one.gaps, one.batch_ns)
+    assert (coarse.queue, coarse.compute, coarse.gaps, coarse.batch_ns) == ({}, {}, {}, {})
+    assert coarse.request == fine.request
+
+
+def test_the_phases_of_a_request_add_up_to_its_computation():
+    one = usage(2, 5000)
+    one.input_ns, one.output_ns = 1_000_000, 3_000_000
+    shown = figures(one, 1.0)
+    assert (shown["input_ms"], shown["infer_ms"], shown["output_ms"]) == (0.5, 3, 1.5)
+    assert shown["compute_ms"] == 5

@@ -7,9 +7,10 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from dashboard.metrics.marks import metrics_markers
 from dashboard.metrics.outages import outage_sentence
 from dashboard.metrics.samples import Sample, encode
-from dashboard.metrics.selectors import metrics_markers, metrics_outages
+from dashboard.metrics.selectors import metrics_outages
 from dashboard.metrics.usage import Usage
 from dashboard.models import MetricSample, Model, ModelState, Server, ServerEvent, ServerState
 from dashboard.servers.selectors import outages

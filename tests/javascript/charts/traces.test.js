@@ -27,7 +27,7 @@ test("the axis holds the highest and the lowest value", () => {
 });
 
 test("what is stacked is as high as its sum", () => {
-  assert.equal(draw("phases", { series: { queue_ms: [1, 2], compute_ms: [3, 5] } }).top, 7);
+  assert.equal(draw("phases", { series: { queue_ms: [1, 2], input_ms: [1, 1], infer_ms: [2, 3], output_ms: [0, 1] } }).top, 7);
   assert.equal(draw("errors", { series: { failed_model: [1, 0], cancelled: [2, 0] } }).top, 3);
 });
 
