@@ -1,7 +1,8 @@
 """Finds what pickles import, without loading them: who confirms that a recipe may load a pickle sees this list first.
 
 The instructions of a pickle (pickletools of the standard library) say it, except where arrays lie between them, as in joblib's
-files; there the bytes are searched. The dangerous modules are those that picklescan names (https://github.com/mmaitre314/picklescan).
+files; there the bytes are searched. Dangerous is what picklescan 1.0.5 (https://github.com/mmaitre314/picklescan) names, and
+more. picklescan itself does not read the files, because it finds nothing in joblib's packed files, and nothing behind an array.
 """
 
 import bz2
@@ -20,8 +21,10 @@ _ANY = ""
 # Module -> the names in it that can do harm; _ANY stands for all, also of modules below it.
 _DANGEROUS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
-        ("os", "nt", "posix", "posixpath", "sys", "shutil", "pathlib", "tempfile", "io", "zipfile"), (_ANY,)
+        ("os", "nt", "posix", "posixpath", "sys", "shutil", "pathlib", "tempfile", "io", "_io", "zipfile"), (_ANY,)
     ),
+    **dict.fromkeys(("_osx_support", "_aix_support", "_pyrepl", "commands", "uuid", "imaplib", "sqlite3"), (_ANY,)),
+    **dict.fromkeys(("httplib", "ssl", "idlelib", "lib2to3", "test", "unittest"), (_ANY,)),
     **dict.fromkeys(
         ("subprocess", "pty", "multiprocessing", "asyncio", "threading", "signal", "ctypes", "platform"), (_ANY,)
     ),
@@ -48,14 +51,24 @@ _DANGEROUS: dict[str, tuple[str, ...]] = {
             "breakpoint",
         ),
     ),
-    "operator": ("attrgetter", "methodcaller", "itemgetter"),
+    **dict.fromkeys(("operator", "_operator"), ("attrgetter", "methodcaller", "itemgetter")),
+    "logging": ("FileHandler", "config", "handlers"),
     "functools": ("partial", "reduce"),
     "numpy": ("save", "load", "fromfile", "memmap"),
-    "numpy.testing": (_ANY,),
+    **dict.fromkeys(("numpy.testing", "numpy.f2py", "numpy.ctypeslib", "numpy.distutils"), (_ANY,)),
+    **dict.fromkeys(("pandas", "pandas.io.pickle"), ("read_pickle",)),
     "joblib": ("load",),
-    "torch": ("load", "hub"),
-    "torch.serialization": ("load",),
-    "torch.hub": (_ANY,),
+    **dict.fromkeys(("torch", "torch.serialization"), ("load",)),
+    **dict.fromkeys(("torch.hub", "torch._dynamo", "torch._inductor", "torch.utils.bottleneck"), (_ANY,)),
+    **dict.fromkeys(("torch.utils.collect_env", "torch.utils._config_module", "torch.utils.cpp_extension"), (_ANY,)),
+    **dict.fromkeys(
+        ("torch.utils.data.datapipes", "torch.fx.experimental", "torch.jit.unsupported_tensor_ops"), (_ANY,)
+    ),
+}
+# A name with dots leads through modules that a module has imported, such as logging.os.system, and to what a function hides.
+_DANGEROUS_ON_THE_WAY = {
+    *("os", "nt", "posix", "sys", "subprocess", "shutil", "socket", "ctypes", "importlib", "builtins"),
+    *("__builtins__", "__globals__", "__subclasses__", "__getattribute__", "__import__"),
 }
 COMPUTED = "an import whose name the pickle computes"
 _MAX_BYTES = 1 << 30  # of a file that is unpacked
@@ -87,9 +100,11 @@ def is_dangerous(name: str) -> bool:
     """Return whether an import, such as os.system, can do harm when a pickle is loaded."""
     if name == COMPUTED:
         return True
-    module, _, own = name.rpartition(".")
-    roots = {module, module.partition(".")[0]}
-    return any(_ANY in _DANGEROUS[root] for root in roots & _DANGEROUS.keys()) or own in _DANGEROUS.get(module, ())
+    parts = name.split(".")
+    if _DANGEROUS_ON_THE_WAY.intersection(parts[1:]):
+        return True
+    known = [(_DANGEROUS.get(".".join(parts[:at]), ()), parts[at]) for at in range(1, len(parts))]
+    return any(_ANY in names or part in names for names, part in known)
 
 
 def _pickles(path: Path) -> Iterator[bytes]:

@@ -113,7 +113,8 @@ def _pickle(path: Path) -> Any:
     try:
         return joblib.load(path)  # reads plain pickles, too
     except (pickle.UnpicklingError, EOFError) as error:
-        raise Refused(f"the pickle is damaged ({error})", "save the model anew, and upload the whole file") from error
+        said = f" ({error})" if str(error) else ", or cut off"
+        raise Refused(f"the pickle is damaged{said}", "save the model anew, and upload the whole file") from error
 
 
 def _skops(path: Path) -> Any:
