@@ -108,26 +108,29 @@ def own_server(
 
 
 def end_server(measurement: Measurement | Tuning) -> bool:
-    """End the server that an earlier attempt left. Return whether there was one.
+    """End the server that an earlier attempt left, and remove its folder. Return whether there was such a server.
 
     The process is no child of this one. In a container whose first process reaps nothing, it stays as a zombie after its end.
     """
-    known = measurement.server
+    try:
+        return _end_left(measurement.server)
+    finally:
+        shutil.rmtree(_folder(measurement), ignore_errors=True)  # its flags have a key
+
+
+def _end_left(known: OwnServer) -> bool:
     if "pid" not in known:
         return False
-    try:
+    with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(known["pid"])
         if abs(process.create_time() - known["started"]) > _SAME_START_S or _has_ended(process):
             return False
-    except psutil.NoSuchProcess:
-        return False
-    with contextlib.suppress(psutil.NoSuchProcess):
         process.terminate()
         if not _ends(process):
             process.kill()
             _ends(process)
-    shutil.rmtree(_folder(measurement), ignore_errors=True)
-    return True
+        return True
+    return False
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:

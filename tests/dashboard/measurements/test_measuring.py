@@ -204,7 +204,7 @@ def test_a_measurement_says_which_of_its_processes_was_killed(
 
 @pytest.mark.parametrize("before", ["runs", "has ended"])
 def test_a_server_of_an_earlier_attempt_is_ended_although_nobody_reaps_it(
-    relu: Version, start: Callable[..., Measurement], before: str
+    relu: Version, start: Callable[..., Measurement], settings: Any, before: str
 ) -> None:
     """As in a container whose first process reaps nothing."""
     parent = subprocess.Popen(
@@ -215,11 +215,15 @@ def test_a_server_of_an_earlier_attempt_is_ended_although_nobody_reaps_it(
         server = psutil.Process(int(parent.stdout.readline()))
         measurement = start(relu)
         measurement.server = {"pid": server.pid, "started": server.create_time()}
+        flags = settings.DATA_DIR / "measurements" / str(measurement.pk) / "server.args"
+        flags.parent.mkdir(parents=True)
+        flags.touch()
         if before == "has ended":
             server.kill()
             wait_until(lambda: server.status() == psutil.STATUS_ZOMBIE, what="the end of the server")
         assert own_server.end_server(measurement) is (before == "runs")
         assert server.status() == psutil.STATUS_ZOMBIE
+        assert not flags.parent.exists(), "the flags have a key"
         parent.communicate("")
 
 
