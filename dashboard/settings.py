@@ -341,6 +341,7 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": True,
     # Names for fields that share a name but have different choices.
     "ENUM_NAME_OVERRIDES": {
+        "AlertSeverity": "dashboard.shared.choices.Severity",
         "AlertState": "dashboard.shared.choices.AlertState",
         "ChannelKind": "dashboard.shared.choices.ChannelKind",
         "DeliveryState": "dashboard.shared.choices.DeliveryState",

@@ -7,7 +7,9 @@
 tells people.
 """
 
+from collections.abc import Iterable, Mapping
 from enum import Enum
+from typing import NamedTuple
 
 from dashboard.shared.choices import AlertState
 
@@ -34,3 +36,20 @@ def next_move(
             return Move.DISCARD
         return Move.FIRE if now - since >= hold_s else Move.STAY
     return Move.RESOLVE if not found and now - seen_at >= clear_s else Move.STAY
+
+
+class Episode(NamedTuple):
+    """An alert that fires or has fired. ended: when it was resolved, in seconds; None while it fires."""
+
+    kind: str
+    ended: float | None
+
+
+def tells_already(unless: Mapping[str, float], episodes: Iterable[Episode], now: float) -> bool:
+    """Return whether another alert on the same subject tells the same fault: it fires, or ended a moment ago.
+
+    unless: kind -> the seconds after its end that count as a moment.
+    """
+    return any(
+        one.kind in unless and (one.ended is None or now - one.ended <= unless[one.kind]) for one in episodes
+    )

@@ -160,7 +160,7 @@ class RuleList(Endpoint):
 
     @extend_schema(operation_id="alerts_rules_list", responses=serializers.RuleSerializer(many=True))
     def get(self, request: Request) -> Response:
-        """Own alerts."""
+        """Own alerts: figures that people watch."""
         return self.page(select.rules(), serializers.RuleSerializer)
 
     @extend_schema(request=serializers.RuleRequestSerializer, responses={201: serializers.RuleSerializer})

@@ -16,7 +16,7 @@ from django.utils import timezone
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.alerts.facts import Facts, Finding
-from dashboard.alerts.life import Move, next_move
+from dashboard.alerts.life import Episode, Move, next_move, tells_already
 from dashboard.alerts.table import AlertKind, kinds
 from dashboard.models import Alert, AlertDelivery, AlertEvent, AlertMute, Model
 from dashboard.models.alert import OPEN
@@ -76,11 +76,13 @@ def _told_already(kind: AlertKind, subject: str, now: datetime) -> bool:
     """Return whether another alert that tells the same fault fires, or fired a moment ago."""
     if not kind.unless:
         return False
-    other = Q()
-    for name, seconds in kind.unless.items():
-        ended = Q(resolved_at__gte=now - timedelta(seconds=seconds))
-        other |= Q(kind=name) & (Q(state=AlertState.FIRING) | ended)
-    return Alert.objects.filter(other, subject=subject).exclude(fired_at=None).exists()
+    longest = timedelta(seconds=max(kind.unless.values()))
+    rows = Alert.objects.filter(subject=subject, kind__in=list(kind.unless)).exclude(fired_at=None)
+    rows = rows.filter(Q(resolved_at=None) | Q(resolved_at__gte=now - longest))
+    episodes = [
+        Episode(name, ended and ended.timestamp()) for name, ended in rows.values_list("kind", "resolved_at")
+    ]
+    return tells_already(kind.unless, episodes, now.timestamp())
 
 
 def _open(kind: AlertKind, finding: Finding, now: datetime) -> Alert | None:
