@@ -182,8 +182,8 @@ def simulate_all(days: int, models: int, workers: int) -> Outcome:
 
 def table(outcome: Outcome, days: int, models: int) -> str:
     rows = [
-        f"{models} models, {days} days, {outcome.requests:,} requests, {outcome.evaluations:,} evaluations, one a minute for each",
-        f"model; the objective is {PERCENT} %. False alarms: **{outcome.false}**.",
+        f"{models} models, {days} days, {outcome.requests:,} requests, {outcome.evaluations:,} evaluations, one a minute",
+        f"for each model; the objective is {PERCENT} %. False alarms: **{outcome.false}**.",
         "",
         "| planted fault | planted | found | told again as more urgent | minutes to the first alert: median | longest |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -192,7 +192,9 @@ def table(outcome: Outcome, days: int, models: int) -> str:
         delays = outcome.delays.get(fault.name, [])
         found = str(outcome.found[fault.name]) if fault.told else "none should be"
         times = f"{median(delays):.0f} | {max(delays)}" if delays else "– | –"
-        rows.append(f"| {fault.name} | {outcome.planted[fault.name]} | {found} | {outcome.again[fault.name]} | {times} |")
+        rows.append(
+            f"| {fault.name} | {outcome.planted[fault.name]} | {found} | {outcome.again[fault.name]} | {times} |"
+        )
     return "\n".join(rows) + "\n"
 
 

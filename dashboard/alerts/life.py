@@ -50,6 +50,4 @@ def tells_already(unless: Mapping[str, float], episodes: Iterable[Episode], now:
 
     unless: kind -> the seconds after its end that count as a moment.
     """
-    return any(
-        one.kind in unless and (one.ended is None or now - one.ended <= unless[one.kind]) for one in episodes
-    )
+    return any(one.kind in unless and (one.ended is None or now - one.ended <= unless[one.kind]) for one in episodes)

@@ -95,7 +95,7 @@ def disk_full(_: Facts) -> Iterator[Finding]:
 
 def ends_soon(facts: Facts) -> Iterator[Finding]:
     tokens = ApiToken.objects.filter(expires_at__lte=facts.now + SOON, expires_at__gte=facts.now - _PAST)
-    for token in tokens.filter(user__is_active=True).select_related("user"):
+    for token in tokens.filter(user__is_active=True).select_related("user").order_by("expires_at"):
         assert token.expires_at is not None
         who, when = token.user.get_username(), _when(token.expires_at, facts.now)
         title = f"Token {token.name} of {who} {when}"

@@ -13,7 +13,7 @@ from dashboard.alerts import finders, machine
 from dashboard.alerts.facts import Facts, Finding
 from dashboard.alerts.rules import find_by_rule
 from dashboard.models import AlertRule
-from dashboard.objectives.burn import HOUR, MINUTE
+from dashboard.objectives.burn import DAY, HOUR, MINUTE
 from dashboard.shared.choices import Severity
 
 
@@ -33,6 +33,8 @@ class AlertKind:
     unless: Mapping[str, float] = field(default_factory=dict)
 
 
+# A burning budget counts as calm when its short window has been calm for once more its length: with few requests the burn rate
+# of a short window varies. The slow rule waits until a fault that was told has left its long window.
 _CRITICAL, _WARNING = Severity.CRITICAL, Severity.WARNING
 PROCESS_SILENT = "process_silent"
 
@@ -55,7 +57,7 @@ DEFAULTS = (
         "See the charts",
         finders.burns("burn_fast"),
         0,
-        2 * MINUTE,
+        5 * MINUTE,
         {"not_ready": 5 * MINUTE},
     ),
     AlertKind(
@@ -67,8 +69,8 @@ DEFAULTS = (
         "See the charts",
         finders.burns("burn"),
         0,
-        5 * MINUTE,
-        {"not_ready": HOUR / 2, "burn_fast": HOUR / 2},
+        30 * MINUTE,
+        {"not_ready": 30 * MINUTE, "burn_fast": 30 * MINUTE},
     ),
     AlertKind(
         "burn_slow",
@@ -79,8 +81,8 @@ DEFAULTS = (
         "See the charts",
         finders.burns("burn_slow"),
         0,
-        HOUR / 2,
-        {"not_ready": 6 * HOUR, "burn_fast": 6 * HOUR, "burn": 6 * HOUR},
+        6 * HOUR,
+        {"not_ready": 3 * DAY, "burn_fast": 3 * DAY, "burn": 3 * DAY},
     ),
     AlertKind(
         "load_failed",
