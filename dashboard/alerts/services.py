@@ -79,7 +79,10 @@ def _told_already(kind: AlertKind, subject: str, now: datetime) -> bool:
     longest = timedelta(seconds=max(kind.unless.values()))
     rows = Alert.objects.filter(subject=subject, kind__in=list(kind.unless)).exclude(fired_at=None)
     rows = rows.filter(Q(resolved_at=None) | Q(resolved_at__gte=now - longest))
-    episodes = [Episode(name, ended and ended.timestamp()) for name, ended in rows.values_list("kind", "resolved_at")]
+    episodes = [
+        Episode(name, ended.timestamp() if ended is not None else None)
+        for name, ended in rows.values_list("kind", "resolved_at")
+    ]
     return tells_already(kind.unless, episodes, now.timestamp())
 
 
