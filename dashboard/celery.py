@@ -13,7 +13,7 @@ settings_or_exit()
 app = Celery("slipway")
 app.set_default()  # every thread of a web process uses this app
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks(["dashboard.jobs"])
+app.autodiscover_tasks(["dashboard.jobs", "dashboard.alerts"])
 
 
 @worker_init.connect

@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import dj_database_url
 import plotly
@@ -123,6 +124,20 @@ SOURCE_URLS = _env["SLIPWAY_SOURCE_URLS"]
 SOURCE_MLFLOW = _env["SLIPWAY_SOURCE_MLFLOW"]
 BATCH_DAYS = _env["SLIPWAY_BATCH_DAYS"]
 BATCH_BYTES = _env["SLIPWAY_BATCH_BYTES"]
+
+# -- alerts ----------------------------------------------------------------------------------------------------------
+PUBLIC_URL = _env["SLIPWAY_URL"]
+ALERT_DAYS = _env["SLIPWAY_ALERT_DAYS"]
+ALERT_ADDRESSES = _env["SLIPWAY_ALERT_ADDRESSES"]
+_smtp = urlsplit(_env["SLIPWAY_SMTP"])
+EMAIL_HOST = _smtp.hostname or "localhost"
+EMAIL_USE_SSL = _smtp.scheme == "smtps"
+# A password is never sent without TLS.
+EMAIL_USE_TLS = _smtp.scheme == "smtp" and _smtp.username is not None
+EMAIL_PORT = _smtp.port or (465 if EMAIL_USE_SSL else 587 if EMAIL_USE_TLS else 25)
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = unquote(_smtp.username or ""), unquote(_smtp.password or "")
+EMAIL_TIMEOUT = 5  # seconds for each step, of which a message takes a few
+DEFAULT_FROM_EMAIL = _env["SLIPWAY_EMAIL_FROM"]
 
 # -- Django ----------------------------------------------------------------------------------------------------------
 DEBUG = _env["SLIPWAY_DEBUG"]
@@ -326,6 +341,10 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": True,
     # Names for fields that share a name but have different choices.
     "ENUM_NAME_OVERRIDES": {
+        "AlertSeverity": "dashboard.shared.choices.Severity",
+        "AlertState": "dashboard.shared.choices.AlertState",
+        "ChannelKind": "dashboard.shared.choices.ChannelKind",
+        "DeliveryState": "dashboard.shared.choices.DeliveryState",
         "MeasurementState": "dashboard.shared.choices.MeasurementState",
         "ReleaseKind": "dashboard.shared.choices.ReleaseKind",
         "ReleaseState": "dashboard.shared.choices.ReleaseState",

@@ -62,6 +62,8 @@ ROOMS: dict[str, list[str]] = {
         "batches.sending",
         "batches",
         "imports",
+        "objectives",
+        "alerts",
         "overview",
         "watch",
         "supervisor",

@@ -2,6 +2,7 @@
 every direction. The room imports only `shared`. Services in other rooms enforce the rules and write the rows. Selectors read
 the rows."""
 
+from dashboard.models.alert import Alert, AlertChannel, AlertDelivery, AlertEvent, AlertMute, AlertRule
 from dashboard.models.audit import AuditEntry
 from dashboard.models.batch import BatchFile, BatchJob, BatchPart
 from dashboard.models.example import Example
@@ -9,6 +10,7 @@ from dashboard.models.job import Job
 from dashboard.models.measurement import Measurement
 from dashboard.models.metrics import MetricSample
 from dashboard.models.model import Model
+from dashboard.models.objective import Objective, ObjectiveCount
 from dashboard.models.release import Release, ReleaseCheck, ReleaseSpan
 from dashboard.models.rollout import Rollout, RolloutFigures, RolloutMismatch, RolloutSample
 from dashboard.models.server import ModelState, ModelSync, Server, ServerEvent, ServerState
@@ -19,6 +21,12 @@ from dashboard.models.upload import Upload, UploadFile
 from dashboard.models.version import Version
 
 __all__ = [
+    "Alert",
+    "AlertChannel",
+    "AlertDelivery",
+    "AlertEvent",
+    "AlertMute",
+    "AlertRule",
     "ApiToken",
     "AuditEntry",
     "BatchFile",
@@ -31,6 +39,8 @@ __all__ = [
     "Model",
     "ModelState",
     "ModelSync",
+    "Objective",
+    "ObjectiveCount",
     "Release",
     "ReleaseCheck",
     "ReleaseSpan",

@@ -1,5 +1,6 @@
 """The overview: the state of everything, the last changes, the busiest models."""
 
+import time
 from functools import cached_property
 
 from django.http import HttpRequest, HttpResponse
@@ -8,6 +9,7 @@ from django.utils.functional import SimpleLazyObject
 
 from dashboard.access.authorisation import Right
 from dashboard.access.happenings import changes
+from dashboard.alerts import selectors as alerts
 from dashboard.catalog.selectors import (
     CHANGING,
     NEED_ATTENTION,
@@ -18,17 +20,20 @@ from dashboard.catalog.selectors import (
 )
 from dashboard.metrics.outages import outage_sentence
 from dashboard.metrics.recent import busiest, recent_numbers
-from dashboard.models import Rollout, Server
+from dashboard.models import Objective, Rollout, Server
+from dashboard.objectives.burn import Budget
+from dashboard.objectives.selectors import budgets
 from dashboard.overview.tags import health
 from dashboard.rollouts.selectors import rollouts_of_note, rollouts_unfinished
 from dashboard.servers.selectors import all_down, servers
-from dashboard.shared.choices import DesiredState
+from dashboard.shared.choices import AlertState, DesiredState
 from dashboard.web.addresses import get
 from dashboard.web.pages import respond
 
 CHANGES = 10
 BUSIEST = 8
 ROLLOUTS = 5
+ALERTS = 5  # the most alerts that fire, and the most budgets, on the page
 MOST_TROUBLED = 50  # at most this many models that need attention have a line each
 MOST_CHANGING = 3  # if more models change at a time, they share one line
 
@@ -109,11 +114,18 @@ def overview(request: HttpRequest) -> HttpResponse:
         "total": SimpleLazyObject(lambda: recent_numbers([])[""]),
         "busiest": SimpleLazyObject(lambda: busiest(BUSIEST)),
         "changes": SimpleLazyObject(lambda: changes()[:CHANGES]),
+        "firing": SimpleLazyObject(lambda: alerts.shown(alerts.alerts(AlertState.FIRING)[:ALERTS])),
+        "firing_count": SimpleLazyObject(lambda: alerts.alerts(AlertState.FIRING).count()),
+        "budgets": SimpleLazyObject(_budgets),
         "outage": SimpleLazyObject(lambda: outage_sentence(found)),
     }
     return respond(request, "overview/overview", context, parts=("now", "busy", "changes"))
 
 
+def _budgets() -> list[tuple[Objective, Budget]]:
+    return budgets(time.time())[:ALERTS]
+
+
 @get("health", Right.VIEW)
 def health_part(request: HttpRequest) -> HttpResponse:
-    return render(request, "overview/health.html", {"health": health()})
+    return render(request, "overview/health.html", {"health": health(), "oob": True})

@@ -13,6 +13,7 @@ from django.utils import timezone
 from dashboard.access.authorisation import Actor, Right, token_rights
 from dashboard.access.happenings import Happening
 from dashboard.accounts.accounts import granted
+from dashboard.alerts.selectors import firing_count
 from dashboard.catalog.selectors import ModelSummary, models_standing
 from dashboard.models import ApiToken, Job, ModelState
 from dashboard.overview.search_pages import PAGES
@@ -47,6 +48,8 @@ _ACTION_ICONS = (
     ("job.", "jobs"),
     ("measurement.", "play"),
     ("budget.", "degraded"),
+    ("objective.", "degraded"),
+    ("alert.", "alerts"),
     ("drift.", "degraded"),
     ("ready", "ready"),
     ("started", "play"),
@@ -71,7 +74,8 @@ _EVENT_STATES = {
 def health() -> dict[str, object]:
     """Return the health of everything, for the title and the favicon of every page.
 
-    failing: the number of models, servers and processes that fail. silent: a sentence for each process that does not answer.
+    failing: the number of models, servers and processes that fail, or of alerts if more of them fire. firing: the number of
+    alerts that nobody has acknowledged or muted. silent: a sentence for each process that does not answer.
     """
     # The models on a server that is down do not count: the server is one failure.
     states = [] if all_down() else [model.state for model in models_standing()]
@@ -79,11 +83,12 @@ def health() -> dict[str, object]:
         getattr(server, "state", None) is not None and server.state.state == ServerStatus.DOWN for server in servers()
     )
     silent = heartbeat.silent()
-    failing = states.count("failed") + down + len(silent)
+    firing = firing_count()
+    failing = max(states.count("failed") + down + len(silent), firing)
     suffix = (
         "-failed" if failing else "-degraded" if "degraded" in states else "-loading" if "loading" in states else ""
     )
-    return {"failing": failing, "silent": silent, "favicon": static(f"img/favicon{suffix}.svg")}
+    return {"failing": failing, "firing": firing, "silent": silent, "favicon": static(f"img/favicon{suffix}.svg")}
 
 
 @register.inclusion_tag("overview/rail_links.html", takes_context=True)
@@ -93,7 +98,7 @@ def rail_links(context: template.Context) -> dict[str, object]:
         {"name": name, "key": key, "label": name.capitalize(), "address": reverse(name), "here": _is_under(path, name)}
         for name, key in PAGES.items()
     ]
-    return {"links": links}
+    return {"links": links, "firing": (context.get("shell_health") or {}).get("firing", 0)}
 
 
 @register.simple_tag

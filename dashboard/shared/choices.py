@@ -133,6 +133,38 @@ class MeasurementState(TextChoices):
     CANCELLED = "cancelled", "Cancelled"
 
 
+class Severity(TextChoices):
+    """CRITICAL: clients are, or soon will be, refused. Quiet hours do not hold it back."""
+
+    CRITICAL = "critical", "Critical"
+    WARNING = "warning", "Warning"
+
+
+class AlertState(TextChoices):
+    """The state of an alert, as drawn in `alerts.life`."""
+
+    PENDING = "pending", "Pending"
+    FIRING = "firing", "Firing"
+    RESOLVED = "resolved", "Resolved"
+
+
+class ChannelKind(TextChoices):
+    EMAIL = "email", "E-mail"
+    WEBHOOK = "webhook", "Webhook"
+    SLACK = "slack", "Slack"
+    PAGERDUTY = "pagerduty", "PagerDuty"
+
+
+class DeliveryState(TextChoices):
+    """The state of a message about an alert, as drawn in `alerts.outbox`."""
+
+    WAITING = "waiting", "Waiting"
+    SENDING = "sending", "Sending"
+    SENT = "sent", "Sent"
+    DEAD = "dead", "Given up"
+    DROPPED = "dropped", "Not needed any more"
+
+
 class EventKind(TextChoices):
     """Events of servers; charts show them as markers."""
 

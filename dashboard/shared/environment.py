@@ -99,6 +99,14 @@ def _web_addresses(value: str) -> list[str]:
     return [_web_address(name) for name in _names(value)]
 
 
+def _mail_server(value: str) -> str:
+    parts = urllib.parse.urlsplit(value.strip())
+    if parts.scheme not in ("smtp", "smtps") or not parts.hostname or parts.path.strip("/") or parts.query:
+        raise ValueError("an address such as smtps://user:password@host:465, or smtp://host:25")
+    _ = parts.port  # raises ValueError for a wrong port
+    return value.strip()
+
+
 def _folders(value: str) -> list[Path]:
     paths = [Path(name).expanduser() for name in _names(value)]
     if any(not path.is_absolute() for path in paths):
@@ -148,6 +156,15 @@ VARIABLES: dict[str, Variable] = {
     "SLIPWAY_TRAFFIC_REMOTES": Variable(_path, None, "JSON file of the other servers that rollouts may call."),
     # Processes give a heartbeat every two seconds.
     "SLIPWAY_HUNG_AFTER_SECONDS": Variable(_seconds(5), 60, "Silence after which `up` replaces a process that lives."),
+    "SLIPWAY_URL": Variable(_web_address, "", "Address at which people open the dashboard, for links in messages."),
+    "SLIPWAY_ALERT_DAYS": Variable(_positive, 90, "Days that an alert is listed after its end."),
+    "SLIPWAY_ALERT_ADDRESSES": Variable(
+        _web_addresses, [], "Web addresses, comma-separated, inside the machine or its networks that alerts may go to."
+    ),
+    "SLIPWAY_SMTP": Variable(
+        _mail_server, "", "Mail server of alerts: smtps://user:password@host, or smtp:// (STARTTLS)."
+    ),
+    "SLIPWAY_EMAIL_FROM": Variable(_text, "slipway@localhost", "Sender of the e-mails of alerts."),
     "SLIPWAY_STRICT_DEVICES": Variable(_flag, False, "1 refuses a model that asks for a device this machine lacks."),
     "SLIPWAY_REQUIRE_TOKENS": Variable(_flag, False, "1 lets the bundled server infer only for holders of a token."),
     "DATABASE_URL": Variable(_text, "", "Database address, e.g. postgres://...; SQLite in the data folder when empty."),
@@ -196,6 +213,11 @@ class Environment(TypedDict):
     SLIPWAY_SERVER_FLAGS: list[str]
     SLIPWAY_TRAFFIC_REMOTES: Path | None
     SLIPWAY_HUNG_AFTER_SECONDS: int
+    SLIPWAY_URL: str
+    SLIPWAY_ALERT_DAYS: int
+    SLIPWAY_ALERT_ADDRESSES: list[str]
+    SLIPWAY_SMTP: str
+    SLIPWAY_EMAIL_FROM: str
     SLIPWAY_STRICT_DEVICES: bool
     SLIPWAY_REQUIRE_TOKENS: bool
     DATABASE_URL: str

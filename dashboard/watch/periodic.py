@@ -15,6 +15,8 @@ from django.utils import timezone
 
 from dashboard.accounts.sign_in import sign_in_forget
 from dashboard.accounts.tokens import auth_file_repair
+from dashboard.alerts.services import alerts_forget
+from dashboard.alerts.tasks import alerts_watch, messages_watch
 from dashboard.batches.services import batches_expire
 from dashboard.configuration.drift import drift_check
 from dashboard.conversions.conversion import LOCKS
@@ -22,6 +24,7 @@ from dashboard.environments.locks import read_lock
 from dashboard.environments.removal import remove_unused
 from dashboard.jobs.services import jobs_forget, jobs_requeue_lost
 from dashboard.metrics.services import metrics_prune
+from dashboard.objectives.counts import ObjectiveCounter
 from dashboard.rollouts.figures import rollouts_prune
 from dashboard.shared.exceptions import DashboardError
 from dashboard.shared.space import give_space_back
@@ -65,6 +68,10 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
         PeriodicTask("remove old batch jobs", 300.0, batches_expire),
         PeriodicTask("remove environments of other locks", 3600.0, _remove_environments),
         PeriodicTask("forget ended jobs", 3600.0, jobs_forget),
+        PeriodicTask("count the requests of objectives", 10.0, ObjectiveCounter()),
+        PeriodicTask("evaluate alerts", 5.0, alerts_watch),
+        PeriodicTask("send messages of alerts", 3.0, messages_watch),
+        PeriodicTask("forget old alerts", 3600.0, alerts_forget),
         PeriodicTask("prune metrics", 60.0, _prune_metrics),
         PeriodicTask("forget what rollouts kept", 600.0, rollouts_prune),
         PeriodicTask("forget failed sign-ins", 600.0, sign_in_forget),

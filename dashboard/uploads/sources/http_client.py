@@ -14,7 +14,7 @@ import ssl
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -161,11 +161,11 @@ def _refuse_failure(status: int, location: Location) -> None:
 
 @contextmanager
 def _response_to(location: Location, headers: Mapping[str, str]) -> Iterator[http.client.HTTPResponse]:
-    connection = _Connection(location)
+    connection = CheckedConnection(location)
     try:
         try:
             connection.connect()
-            with _deadline(connection):
+            with deadline(connection, REQUEST_S):
                 connection.request(
                     "GET", location.path + (f"?{location.query}" if location.query else ""), headers=dict(headers)
                 )
@@ -180,15 +180,19 @@ def _response_to(location: Location, headers: Mapping[str, str]) -> Iterator[htt
         connection.close()
 
 
-class _Connection(http.client.HTTPConnection):
-    """A connection to one of the checked addresses of a host."""
+IP = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-    def __init__(self, location: Location) -> None:
+
+class CheckedConnection(http.client.HTTPConnection):
+    """A connection to one of the checked addresses of a host. refuses: says of an address of the host that it is none."""
+
+    def __init__(self, location: Location, refuses: Callable[[IP, str], bool] | None = None) -> None:
         super().__init__(location.host, location.port, timeout=REQUEST_S)
         self._location = location
+        self._refuses = refuses or is_refused
 
     def connect(self) -> None:
-        family, address = _checked_address(self._location)
+        family, address = _checked_address(self._location, self._refuses)
         connected = socket.socket(family, socket.SOCK_STREAM)
         try:
             connected.settimeout(CONNECT_S)
@@ -202,7 +206,9 @@ class _Connection(http.client.HTTPConnection):
         self.sock = connected
 
 
-def _checked_address(location: Location) -> tuple[socket.AddressFamily, tuple[str, int]]:
+def _checked_address(
+    location: Location, refuses: Callable[[IP, str], bool]
+) -> tuple[socket.AddressFamily, tuple[str, int]]:
     """Resolve a host, and return the first address that may be connected to. Raises Forbidden if there is none."""
     try:
         found = socket.getaddrinfo(location.host, location.port, type=socket.SOCK_STREAM)
@@ -210,22 +216,24 @@ def _checked_address(location: Location) -> tuple[socket.AddressFamily, tuple[st
         raise Unavailable(f"the host {location.host} is not known") from None
     for family, _, _, _, address in found:
         ip = ipaddress.ip_address(str(address[0]).partition("%")[0])
-        if not _is_refused(ip, location.host):
+        if not refuses(ip, location.host):
             return family, (str(address[0]), location.port)
     raise Forbidden(f"the host {location.host} stands for an address that is never read")
 
 
-def _is_refused(ip: ipaddress.IPv4Address | ipaddress.IPv6Address, host: str) -> bool:
+def is_refused(ip: IP, host: str) -> bool:
     """Return whether an address is link-local, of a metadata service, or of this machine though the host does not say so."""
-    if isinstance(ip, ipaddress.IPv6Address):
-        within = (
-            ip.ipv4_mapped or ip.sixtofour or (ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if ip in _NAT64 else None)
-        )
-        if within is not None:
-            return _is_refused(within, host)
+    if isinstance(ip, ipaddress.IPv6Address) and (within := embedded(ip)) is not None:
+        return is_refused(within, host)
     if ip.is_loopback:
         return not _is_this_machine(host)
     return ip.is_link_local or ip.is_multicast or ip.is_unspecified or ip.is_reserved or ip in _METADATA
+
+
+def embedded(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """Return the IPv4 address that an IPv6 address stands for, or None."""
+    nat64 = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if ip in _NAT64 else None
+    return ip.ipv4_mapped or ip.sixtofour or nat64
 
 
 def _is_this_machine(host: str) -> bool:
@@ -236,14 +244,14 @@ def _is_this_machine(host: str) -> bool:
 
 
 @contextmanager
-def _deadline(connection: http.client.HTTPConnection) -> Iterator[None]:
-    """End a connection that takes longer than REQUEST_S for a request, even if a byte comes now and then."""
+def deadline(connection: http.client.HTTPConnection, seconds: float) -> Iterator[None]:
+    """End a connection that takes longer than this for a request, even if a byte comes now and then."""
 
     def end() -> None:
         if connection.sock is not None:
             connection.sock.shutdown(socket.SHUT_RDWR)
 
-    timer = threading.Timer(REQUEST_S, end)
+    timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()
     try:

@@ -20,6 +20,7 @@ from tests.dashboard.web.test_routes import PAGES as ROUTES
 # Asked with more than an address, or of what only tests of their own make.
 NEEDS_MORE = {
     "advised_configuration",
+    "alert",
     "batch",
     "metrics",
     "model_archive",

@@ -1,0 +1,58 @@
+"""What the finders look at: one reading of the database for all of them, each part read when it is first needed."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from dashboard.catalog.selectors import NEED_ATTENTION, ModelSummary, Standing, models_standing, summaries_of
+from dashboard.metrics.samples import decode
+from dashboard.models import MetricSample, Server
+from dashboard.servers.selectors import all_down, servers
+
+QUEUE_S = 180
+_ROW_S = 10
+_MOST_TROUBLED = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A subject for which a condition holds now. address: the page that leads to the cause, and where the button goes."""
+
+    subject: str
+    title: str
+    detail: str = ""
+    address: str = ""
+    model_name: str = ""
+    severity: str = ""  # "" for the severity of the kind
+
+
+class Facts:
+    """The state of everything at a moment."""
+
+    def __init__(self, now: datetime) -> None:
+        self.now = now
+        self.timestamp = now.timestamp()
+
+    @cached_property
+    def servers(self) -> list[Server]:
+        return list(servers())
+
+    @cached_property
+    def standings(self) -> tuple[Standing, ...]:
+        """All models; none while no server answers, because then the server is the fault."""
+        return () if all_down() else models_standing()
+
+    @cached_property
+    def troubled(self) -> list[ModelSummary]:
+        """The models that need attention."""
+        return summaries_of([one for one in self.standings if one.state in NEED_ATTENTION][:_MOST_TROUBLED])
+
+    @cached_property
+    def pending(self) -> dict[str, dict[int, int]]:
+        """The highest number of pending requests of each model in each ten seconds of the last minutes, by its time."""
+        found: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        rows = MetricSample.objects.filter(resolution=_ROW_S, at__gte=int(self.timestamp) - QUEUE_S)
+        for name, at, data in rows.exclude(model_name="").values_list("model_name", "at", "data"):
+            found[name][at] += decode(data).usage.pending
+        return found

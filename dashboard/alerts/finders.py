@@ -1,0 +1,149 @@
+"""Finds what the default alerts about models, servers and processes are about."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+
+from django.urls import reverse
+
+from dashboard.alerts.facts import QUEUE_S, Facts, Finding
+from dashboard.models import ModelState, Rollout, ServerEvent
+from dashboard.objectives.burn import burning
+from dashboard.objectives.selectors import objectives, series_of
+from dashboard.rollouts.selectors import rollouts_of_note
+from dashboard.shared import heartbeat
+from dashboard.shared.choices import DesiredState, EventKind, ModelStatus, RolloutState, ServerStatus, Severity
+
+CRASHES, CRASHES_S = 3, 900
+_STUCK = timedelta(minutes=15)  # a load that takes longer is told
+_STARTING = timedelta(minutes=2)
+_LEAST_QUEUE = 16  # a shorter queue is no trouble, however it grew
+_GROWTH = 2.0
+
+
+def _page(model_name: str, more: str = "") -> str:
+    return reverse("model", args=[model_name]) + more
+
+
+def burns(kind: str) -> Callable[[Facts], Iterator[Finding]]:
+    """Return the finder of models whose budget burns by the rule of this kind."""
+
+    def find(facts: Facts) -> Iterator[Finding]:
+        found = objectives()
+        series = series_of(found, facts.timestamp)
+        for one in found:
+            for burn in burning(series[one.pk], facts.timestamp, one.percent):
+                if burn.rule.kind == kind:
+                    name = one.model.name
+                    title = f"{name} spends its error budget {min(burn.long, burn.short):.3g} times too fast"
+                    detail = (
+                        f"The objective is {one.in_words}. The burn rate is {burn.long:.3g} over {_span(burn.rule.long_s)} and "
+                        f"{burn.short:.3g} over {_span(burn.rule.short_s)}; from {burn.rule.factor:g} on, people are told."
+                    )
+                    yield Finding(name, title, detail, _page(name, "?range=1h#charts"), name)
+
+    return find
+
+
+def not_ready(facts: Facts) -> Iterator[Finding]:
+    for row in facts.troubled:
+        if row.state == "failed" and row.model.desired_state == DesiredState.LOADED:
+            yield Finding(row.name, f"{row.name} is not ready", row.reason, _page(row.name), row.name)
+    named = {row.name for row in facts.troubled}
+    wanted = {one.name for one in facts.standings if one.state == "loading" and not one.serves} - named
+    rows = ModelState.objects.filter(
+        state=ModelStatus.LOADING, updated_at__lt=facts.now - _STUCK, model_name__in=wanted
+    )
+    for name in sorted(set(rows.values_list("model_name", flat=True))) if wanted else ():
+        detail = f"It has been loading for more than {_STUCK.seconds // 60} minutes."
+        yield Finding(name, f"{name} is not ready", detail, _page(name), name)
+
+
+def load_failed(facts: Facts) -> Iterator[Finding]:
+    for row in facts.troubled:
+        if row.state == "degraded" and row.instead is None and not row.rolling_out:
+            title = f"{row.name} serves, but not as it should"
+            yield Finding(row.name, title, row.reason, _page(row.name), row.name)
+
+
+def serves_instead(facts: Facts) -> Iterator[Finding]:
+    for row in facts.troubled:
+        if row.state == "degraded" and row.instead is not None and row.wanted is not None and not row.rolling_out:
+            title = f"{row.name} serves release {row.instead.number} in place of release {row.wanted.number}"
+            address = reverse("release", args=[row.name, row.instead.number]) + "#back"
+            yield Finding(row.name, title, row.reason, address, row.name)
+
+
+def crashes(facts: Facts) -> Iterator[Finding]:
+    since = facts.now - timedelta(seconds=CRASHES_S)
+    rows = ServerEvent.objects.filter(kind=EventKind.CRASHED, at__gte=since)
+    for (server, process), count in Counter(rows.values_list("server__name", "process")).items():
+        if count >= CRASHES:
+            what = process or server
+            last = rows.filter(server__name=server, process=process).order_by("-at", "-pk").first()
+            title = f"{what} crashed {count} times in {CRASHES_S // 60} minutes"
+            yield Finding(what, title, last.message if last else "", reverse("server", args=[server]))
+
+
+def server_down(facts: Facts) -> Iterator[Finding]:
+    for server in facts.servers:
+        state = getattr(server, "state", None)
+        if state is None:
+            continue
+        slow = state.state == ServerStatus.STARTING and state.started_at and state.started_at < facts.now - _STARTING
+        if state.state == ServerStatus.DOWN or slow:
+            address = reverse("server", args=[server.name])
+            yield Finding(server.name, f"Server {server.name} does not answer", state.last_reason, address)
+
+
+def silent_process(_: Facts) -> Iterator[Finding]:
+    for name, (title, consequence) in heartbeat.PROCESSES.items():
+        if heartbeat.is_silent(name):
+            yield Finding(
+                name, f"The {title} does not answer", f"While it is silent, {consequence}.", reverse("servers")
+            )
+
+
+def queue_grows(facts: Facts) -> Iterator[Finding]:
+    for name, pending in facts.pending.items():
+        if growing(pending, int(facts.timestamp)):
+            title = f"The queue of {name} grows"
+            last = pending[max(pending)]
+            detail = f"{last} requests are pending, and more in each of the last minutes."
+            yield Finding(name, title, detail, _page(name, "?range=15m#charts"), name)
+
+
+def growing(pending: Mapping[int, int], now: int) -> bool:
+    """Return whether a queue grows: in each of the last three minutes it was longer than in the one before, and it has doubled.
+
+    pending: the longest queue of each ten seconds, by its time. A minute's figure is its shortest queue, so that a burst that
+    is worked off does not count.
+    """
+    last = now - now % 10
+    minutes = []
+    for start in range(last - QUEUE_S, last, 60):
+        values = [pending[at] for at in range(start, start + 60, 10) if at in pending]
+        if len(values) < 4:  # an idle or unwatched part
+            return False
+        minutes.append(min(values))
+    first, second, third = minutes
+    return third >= _LEAST_QUEUE and first < second < third and third >= _GROWTH * max(first, 1)
+
+
+def guardrail(facts: Facts) -> Iterator[Finding]:
+    for rollout in rollouts_of_note(facts.now):
+        if rollout.state == RolloutState.ROLLED_BACK:
+            title = f"A rollout of {rollout.model.name} was rolled back"
+            yield _of_rollout(rollout, title, rollout.reason)
+        elif rollout.trouble:
+            yield _of_rollout(rollout, f"A rollout of {rollout.model.name} cannot go on", rollout.trouble)
+
+
+def _of_rollout(rollout: Rollout, title: str, detail: str) -> Finding:
+    name = rollout.model.name
+    address = reverse("model_rollout", args=[name, rollout.name])
+    return Finding(f"{name} {rollout.name}"[:220], title, detail, address, name, Severity.WARNING)
+
+
+def _span(seconds: int) -> str:
+    return f"{seconds // 60} min" if seconds < 3600 else f"{seconds // 3600} h"

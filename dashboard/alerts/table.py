@@ -1,0 +1,230 @@
+"""The alerts that exist without a setting, a line each: what it means, what to do, and the button that leads there.
+
+A finder (`finders`, `machine`) says for which subjects the condition holds now. An alert fires when that has been so for
+`hold_s`, and resolves when it has not been so for `clear_s`. `unless` names other alerts: while one of them fires on the same
+subject, and so many seconds after its end, this one does not, because it would tell the same fault again.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from dashboard.alerts import finders, machine
+from dashboard.alerts.facts import Facts, Finding
+from dashboard.alerts.rules import find_by_rule
+from dashboard.models import AlertRule
+from dashboard.objectives.burn import DAY, HOUR, MINUTE
+from dashboard.shared.choices import Severity
+
+
+@dataclass(frozen=True, slots=True)
+class AlertKind:
+    """A kind of alert. name: as in an alert's row. button: a verb; it leads to the page that a finding names."""
+
+    name: str
+    label: str
+    severity: str
+    means: str
+    do: str
+    button: str
+    find: Callable[[Facts], Iterable[Finding]]
+    hold_s: float = 15.0
+    clear_s: float = 60.0
+    unless: Mapping[str, float] = field(default_factory=dict)
+
+
+# A burning budget counts as calm when its short window has been calm for once more its length: with few requests the burn rate
+# of a short window varies. The slow rule waits until a fault that was told has left its long window.
+_CRITICAL, _WARNING = Severity.CRITICAL, Severity.WARNING
+PROCESS_SILENT = "process_silent"
+
+DEFAULTS = (
+    AlertKind(
+        "not_ready",
+        "Model not ready",
+        _CRITICAL,
+        "A model should serve, and no version of it does: its requests are refused.",
+        "Read the reason, and correct the model or go back to a release that served.",
+        "Open the model",
+        finders.not_ready,
+    ),
+    AlertKind(
+        "burn_fast",
+        "Budget burns fast",
+        _CRITICAL,
+        "At this rate the error budget of 30 days is gone in two days.",
+        "Look at what changed last: errors and latency are on one time axis with releases.",
+        "See the charts",
+        finders.burns("burn_fast"),
+        0,
+        5 * MINUTE,
+        {"not_ready": 5 * MINUTE},
+    ),
+    AlertKind(
+        "burn",
+        "Budget burns",
+        _CRITICAL,
+        "At this rate the error budget of 30 days is gone in five days.",
+        "Look at what changed last: errors and latency are on one time axis with releases.",
+        "See the charts",
+        finders.burns("burn"),
+        0,
+        30 * MINUTE,
+        {"not_ready": 30 * MINUTE, "burn_fast": 30 * MINUTE},
+    ),
+    AlertKind(
+        "burn_slow",
+        "Budget burns slowly",
+        _WARNING,
+        "For three days more of the error budget was spent than 30 days allow.",
+        "Find the errors or slow answers that come again and again, or change the objective.",
+        "See the charts",
+        finders.burns("burn_slow"),
+        0,
+        6 * HOUR,
+        {"not_ready": 3 * DAY, "burn_fast": 3 * DAY, "burn": 3 * DAY},
+    ),
+    AlertKind(
+        "load_failed",
+        "Load failed",
+        _WARNING,
+        "A load failed, or a version is missing, while other versions of the model serve.",
+        "Read the reason. Load the model again when it is corrected.",
+        "Open the model",
+        finders.load_failed,
+        30,
+        60,
+        {"not_ready": 0},
+    ),
+    AlertKind(
+        "serves_instead",
+        "Last good release serves",
+        _WARNING,
+        "The wanted release failed, so the last good one serves in its place.",
+        "Correct the wanted release, or go back for good.",
+        "See the release that serves",
+        finders.serves_instead,
+        30,
+        60,
+        {"not_ready": 0},
+    ),
+    AlertKind(
+        "crashes",
+        "Crashes in a row",
+        _CRITICAL,
+        "A process ended unexpectedly several times within minutes, and was started again each time.",
+        "Read its last lines. If they name a model, unload that model.",
+        "Open the server",
+        finders.crashes,
+        0,
+        60,
+    ),
+    AlertKind(
+        "server_down",
+        "Server does not answer",
+        _CRITICAL,
+        "An inference server does not answer: all its requests fail.",
+        "Read the reason. The bundled server is started again by itself; restart another one.",
+        "Open the server",
+        finders.server_down,
+        10,
+        30,
+    ),
+    AlertKind(
+        PROCESS_SILENT,
+        "Process does not answer",
+        _CRITICAL,
+        "The watcher, the worker or the supervisor is silent.",
+        "A silent process is replaced after a minute. If it stays silent, read its log and restart Slipway.",
+        "See the processes",
+        finders.silent_process,
+        0,
+        20,
+    ),
+    AlertKind(
+        "queue_grows",
+        "Queue grows",
+        _WARNING,
+        "Requests come faster than the model answers them.",
+        "Add instances or enlarge batches; the advice on the model's page simulates both.",
+        "Open the model",
+        finders.queue_grows,
+        0,
+        2 * MINUTE,
+    ),
+    AlertKind(
+        "memory",
+        "Memory nearly full",
+        _WARNING,
+        "The memory of this machine, of its container or of a GPU is nearly full.",
+        "Unload a model, or give the models a memory budget.",
+        "See the memory",
+        machine.memory_low,
+        30,
+        2 * MINUTE,
+    ),
+    AlertKind(
+        "disk",
+        "Disk nearly full",
+        _WARNING,
+        "The disk of the data folder is nearly full.",
+        "Archive or delete versions, or make the disk larger.",
+        "See the models",
+        machine.disk_full,
+        30,
+        2 * MINUTE,
+    ),
+    AlertKind(
+        "guardrail",
+        "Guardrail breached",
+        _WARNING,
+        "A rollout was rolled back or cannot go on.",
+        "Compare both arms on the rollout's page before you try again.",
+        "Open the rollout",
+        finders.guardrail,
+        0,
+        0,
+    ),
+    AlertKind(
+        "ends_soon",
+        "Token or certificate ends",
+        _WARNING,
+        "A token or certificate ends within a week, or has ended.",
+        "Make a new one, and give it to its clients before the old one ends.",
+        "Open",
+        machine.ends_soon,
+        0,
+        60,
+    ),
+)
+BY_NAME = {kind.name: kind for kind in DEFAULTS}
+_RULE = "rule-"
+
+
+def kind_name(rule: AlertRule) -> str:
+    return f"{_RULE}{rule.pk}"
+
+
+def kind_of_rule(rule: AlertRule) -> AlertKind:
+    """Return the kind of alert that an own rule makes."""
+    means = (
+        f"A figure is {'above' if rule.above else 'below'} the value that {rule.created_by_name or 'somebody'} chose."
+    )
+    find = partial(find_by_rule, rule)
+    return AlertKind(
+        kind_name(rule), rule.name, rule.severity, means, "See the charts of that time.", "See the charts", find, 0, 60
+    )
+
+
+def kinds() -> list[AlertKind]:
+    """Return the default kinds and those of own rules."""
+    return [*DEFAULTS, *map(kind_of_rule, AlertRule.objects.all())]
+
+
+def kind_of(name: str) -> AlertKind | None:
+    """Return the kind of an alert; None if its rule was removed."""
+    if name in BY_NAME:
+        return BY_NAME[name]
+    number = name.removeprefix(_RULE)
+    rule = AlertRule.objects.filter(pk=number).first() if name.startswith(_RULE) and number.isdecimal() else None
+    return kind_of_rule(rule) if rule is not None else None

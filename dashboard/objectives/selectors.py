@@ -1,0 +1,119 @@
+"""Reads of objectives: the series of counts, the budget, the burn rates."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dashboard.models import Model, Objective, ObjectiveCount
+from dashboard.objectives.burn import (
+    HOUR,
+    MINUTE,
+    PERIOD_S,
+    RULES,
+    Budget,
+    Burning,
+    Rule,
+    Series,
+    Span,
+    budget,
+    burn_rate,
+    burning,
+)
+
+# The minutes reach back over this many whole hours; older counts are read by the hour.
+_FINE_HOURS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The burn rates of a rule's two windows."""
+
+    rule: Rule
+    long: float
+    short: float
+
+    @property
+    def burns(self) -> bool:
+        return min(self.long, self.short) >= self.rule.factor
+
+    @property
+    def words(self) -> str:
+        return f"{_span(self.rule.long_s)} and {_span(self.rule.short_s)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """An objective with its budget, its windows, and the bad requests of the period by reason."""
+
+    objective: Objective
+    budget: Budget
+    windows: tuple[Window, ...]
+    burning: Sequence[Burning]
+    failed: int
+    slow: int
+
+
+def objective_of(model: Model) -> Objective | None:
+    return Objective.objects.filter(model=model).select_related("model").first()
+
+
+def objectives() -> list[Objective]:
+    return list(Objective.objects.select_related("model").order_by("model__name"))
+
+
+def series_of(objectives: Iterable[Objective], now: float) -> dict[int, Series]:
+    """Return the series of each objective by its id: hours, and minutes for the newest part."""
+    pks = [one.pk for one in objectives]
+    fine_from = int(now) // HOUR * HOUR - _FINE_HOURS * HOUR
+    return {pk: Series(spans) for pk, spans in _spans(pks, int(now) - PERIOD_S, fine_from).items()}
+
+
+def _spans(pks: list[int], start: int, fine_from: int) -> dict[int, list[Span]]:
+    found: dict[int, list[Span]] = defaultdict(list)
+    rows = ObjectiveCount.objects.filter(objective__in=pks).order_by("at")
+    columns = ("objective_id", "at", "requests", "failed", "slow")
+    for part in (
+        rows.filter(resolution=HOUR, at__gte=start - HOUR, at__lt=fine_from),
+        rows.filter(resolution=MINUTE, at__gte=fine_from),
+    ):
+        for pk, at, requests, failed, slow in part.values_list(*columns):
+            found[pk].append(Span(at, requests, failed + slow))
+    return {pk: found[pk] for pk in pks}
+
+
+def standing_of(objective: Objective, now: float) -> Standing:
+    """Return the standing of an objective at a moment, in Unix seconds."""
+    series, percent = series_of([objective], now)[objective.pk], objective.percent
+    end = now - now % MINUTE + MINUTE
+    windows = tuple(
+        Window(
+            rule,
+            burn_rate(series.between(end - rule.long_s, end), percent),
+            burn_rate(series.between(end - rule.short_s, end), percent),
+        )
+        for rule in RULES
+    )
+    rows = ObjectiveCount.objects.filter(objective=objective, resolution=HOUR, at__gte=int(now) - PERIOD_S)
+    parts = list(rows.values_list("failed", "slow"))
+    return Standing(
+        objective,
+        budget(series, now, percent),
+        windows,
+        burning(series, now, percent),
+        sum(failed for failed, _ in parts),
+        sum(slow for _, slow in parts),
+    )
+
+
+def budgets(now: float) -> list[tuple[Objective, Budget]]:
+    """Return the budget of every objective, the least left first."""
+    found = objectives()
+    series = series_of(found, now)
+    rows = [(one, budget(series[one.pk], now, one.percent)) for one in found]
+    return sorted(rows, key=lambda row: (row[1].left is None, row[1].left or 0.0))
+
+
+def _span(seconds: int) -> str:
+    if seconds < HOUR:
+        return f"{seconds // MINUTE} min"
+    return f"{seconds // HOUR} h" if seconds < 24 * HOUR else f"{seconds // (24 * HOUR)} days"

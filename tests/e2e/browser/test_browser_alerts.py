@@ -1,0 +1,49 @@
+"""A planted fault is told once, on every page, and leads to its cause; it resolves by itself."""
+
+import os
+import re
+import signal
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.up_process import Up
+
+pytestmark = pytest.mark.browser
+
+
+def test_a_planted_fault_is_told_once_and_leads_to_its_cause(page: Page, slipway: Up) -> None:
+    page.goto("/alerts/")
+    expect(page.get_by_role("heading", name="Alerts", exact=True)).to_be_visible()
+    [watch] = slipway.running("manage.py", "watch")
+    os.kill(watch, signal.SIGSTOP)
+    try:
+        alert = page.get_by_role("link", name="The watcher does not answer")
+        expect(alert).to_be_visible()
+        expect(page.locator("#rail-alerts")).to_contain_text("1")
+        expect(page).to_have_title(re.compile(r"^\(\d+ failed\) Alerts"))
+        expect(alert).to_have_count(1)
+        alert.click()
+        expect(page.get_by_role("heading", name="The watcher does not answer")).to_be_visible()
+        expect(page.get_by_role("cell", name="Fired", exact=True)).to_have_count(1)
+        page.get_by_role("button", name="Acknowledge").click()
+        expect(page.get_by_text("acknowledged by admin")).to_be_visible()
+        page.get_by_role("link", name="See the processes").click()
+        page.wait_for_url("**/servers/")
+    finally:
+        os.kill(watch, signal.SIGCONT)
+    page.goto("/alerts/")
+    ended = page.get_by_role("region", name="History").get_by_role("link", name="The watcher does not answer")
+    expect(ended).to_have_count(1)
+    expect(page.get_by_text("Nothing fires")).to_be_visible()
+
+
+def test_an_objective_is_set_on_the_page_of_its_model(page: Page) -> None:
+    page.goto("/models/digits/")
+    page.get_by_label("Good requests, %").fill("99.9")
+    page.get_by_label("Answered under, ms").fill("50")
+    page.get_by_role("button", name="Save the objective").click()
+    expect(page.get_by_text("The objective of digits is saved.")).to_be_visible()
+    expect(page.get_by_text("99.9 % of requests answered, under 50 ms")).to_be_visible()
+    page.goto("/")
+    expect(page.get_by_role("heading", name="Error budgets")).to_be_visible()
