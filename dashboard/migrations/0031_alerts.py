@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('dashboard', '0029_permission_texts'),
+        ('dashboard', '0030_metric_spans_and_noted'),
     ]
 
     operations = [
