@@ -21,6 +21,7 @@ from dashboard.conversions.conversion import LOCKS
 from dashboard.environments.locks import read_lock
 from dashboard.environments.removal import remove_unused
 from dashboard.jobs.services import jobs_forget, jobs_requeue_lost
+from dashboard.metrics.noted import noted_prune
 from dashboard.metrics.services import metrics_prune
 from dashboard.rollouts.figures import rollouts_prune
 from dashboard.shared.exceptions import DashboardError
@@ -45,6 +46,10 @@ def _prune_metrics() -> int:
     return metrics_prune(time.time())
 
 
+def _prune_noted() -> int:
+    return noted_prune(time.time())
+
+
 def _clear_sessions() -> int:
     return Session.objects.filter(expire_date__lt=timezone.now()).delete()[0]
 
@@ -66,6 +71,7 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
         PeriodicTask("remove environments of other locks", 3600.0, _remove_environments),
         PeriodicTask("forget ended jobs", 3600.0, jobs_forget),
         PeriodicTask("prune metrics", 60.0, _prune_metrics),
+        PeriodicTask("thin out slow and failed requests", 300.0, _prune_noted),
         PeriodicTask("forget what rollouts kept", 600.0, rollouts_prune),
         PeriodicTask("forget failed sign-ins", 600.0, sign_in_forget),
         PeriodicTask("clear sessions", 3600.0, _clear_sessions),
