@@ -44,6 +44,7 @@ FULL = {
     "overview": "/",
     "models": "/models/",
     "model": "/models/digits/",
+    "requests": "/models/digits/requests",
     "versions": "/models/digits/versions",
     "releases": "/models/digits/releases/",
     "release": "/models/doubled/releases/1/",

@@ -5,5 +5,7 @@ feed       the live feed: cumulative counters -> differences between two events
 usage      the figures of a model in one span: sums and histograms that merge
 live       one subscription to each server's feed, shared by the WebSockets (consumers)
 samples    the stored form of a span; `services` stores and merges it, `selectors` reads it for charts
+marks      the marks on charts: a line in a table for each kind
+noted      the slowest and the failed requests, and failures by cause
 recent     the figures in lists of models: now, and in the last 15 minutes
 """

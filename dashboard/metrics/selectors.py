@@ -139,7 +139,8 @@ def metrics_before(
     """Return the series of the same span `ago` seconds earlier. start, end: of the present span, in Unix seconds."""
     found = metrics_range(server=server, start=start - ago, end=end - ago, model_name=model_name, version=version)
     series = {name: found["series"][name] for name in _COMPARED}
-    return {"times": [at + ago for at in found["times"]], "series": {**series, **found["process"]}}
+    series |= {name: list(values) for name, values in found["process"].items()}
+    return {"times": [at + ago for at in found["times"]], "series": series}
 
 
 def last_requested(*, server: Server, model_name: str, version: int) -> int | None:

@@ -10,6 +10,7 @@ from dashboard.models.job import Job
 from dashboard.models.measurement import Measurement
 from dashboard.models.metrics import MetricSample
 from dashboard.models.model import Model
+from dashboard.models.noted import FailureCount, NotedRequest
 from dashboard.models.objective import Objective, ObjectiveCount
 from dashboard.models.release import Release, ReleaseCheck, ReleaseSpan
 from dashboard.models.rollout import Rollout, RolloutFigures, RolloutMismatch, RolloutSample
@@ -33,12 +34,14 @@ __all__ = [
     "BatchJob",
     "BatchPart",
     "Example",
+    "FailureCount",
     "Job",
     "Measurement",
     "MetricSample",
     "Model",
     "ModelState",
     "ModelSync",
+    "NotedRequest",
     "Objective",
     "ObjectiveCount",
     "Release",

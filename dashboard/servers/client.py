@@ -31,6 +31,7 @@ from dashboard.servers.messages import (
     IndexRow,
     LoadAnswer,
     Mismatch,
+    NotedAnswer,
     RefusalBody,
     ServerMetadata,
     StatisticsAnswer,
@@ -226,6 +227,14 @@ def _forget_mismatches(name: str, until: float) -> Call[None]:
     return Call("DELETE", path, b"", _nothing, control=True)
 
 
+def _noted_requests(after: int) -> Call[NotedAnswer]:
+    def read(answer: RawAnswer) -> NotedAnswer:
+        found: NotedAnswer = _parsed(answer.body, NotedAnswer)
+        return found
+
+    return Call("GET", f"/v2/slipway/requests?after={after}", b"", read, control=True)
+
+
 def _nothing(answer: RawAnswer) -> None:
     return None
 
@@ -376,6 +385,10 @@ class AsyncServerClient(_Peer):
     async def forget_mismatches(self, name: str, until: float) -> None:
         """Delete the mismatches that were found up to `until`, in Unix seconds."""
         await self._call(_forget_mismatches(name, until))
+
+    async def noted_requests(self, after: int) -> NotedAnswer:
+        """Return the slowest and the failed requests of spans with numbers above `after`."""
+        return await self._call(_noted_requests(after))
 
     async def _call(self, call: Call[T]) -> T:
         try:

@@ -76,6 +76,57 @@ class Mismatch(TypedDict):
     detail: str
 
 
+class ToldRequest(TypedDict):
+    """A request that stood out (serving.telemetry.noted_requests). at: in Unix seconds. Times in us, None if not measured."""
+
+    at: float
+    id: str
+    duration_us: int
+    queue_us: int | None
+    input_us: int | None
+    infer_us: int | None
+    output_us: int | None
+    rows: int
+    batch_size: int | None
+    arm: str
+    trace: str
+    code: str
+    reason: str
+    cause: str
+    message: str
+
+
+class ToldCause(TypedDict):
+    """Failures of one cause in a span. first, last: in Unix seconds."""
+
+    cause: str
+    code: str
+    reason: str
+    count: int
+    first: float
+    last: float
+
+
+class NotedSpan(TypedDict):
+    """The requests of a version that stood out in a span. start, end: in Unix seconds."""
+
+    model: str
+    version: str
+    number: int
+    start: float
+    end: float
+    slow: list[ToldRequest]
+    failed: list[ToldRequest]
+    causes: list[ToldCause]
+
+
+class NotedAnswer(TypedDict):
+    """The answer to GET /v2/slipway/requests. instance: the process, in which the numbers of spans grow."""
+
+    instance: str
+    spans: list[NotedSpan]
+
+
 class StatisticsAnswer(TypedDict):
     """The answer of the statistics extension: a row for each version, with Triton's names."""
 

@@ -23,6 +23,7 @@ from dashboard.conversions.conversion import LOCKS
 from dashboard.environments.locks import read_lock
 from dashboard.environments.removal import remove_unused
 from dashboard.jobs.services import jobs_forget, jobs_requeue_lost
+from dashboard.metrics.noted import noted_prune
 from dashboard.metrics.services import metrics_prune
 from dashboard.objectives.counts import ObjectiveCounter
 from dashboard.rollouts.figures import rollouts_prune
@@ -46,6 +47,10 @@ class PeriodicTask:
 
 def _prune_metrics() -> int:
     return metrics_prune(time.time())
+
+
+def _prune_noted() -> int:
+    return noted_prune(time.time())
 
 
 def _clear_sessions() -> int:
@@ -73,6 +78,7 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
         PeriodicTask("send messages of alerts", 3.0, messages_watch),
         PeriodicTask("forget old alerts", 3600.0, alerts_forget),
         PeriodicTask("prune metrics", 60.0, _prune_metrics),
+        PeriodicTask("thin out slow and failed requests", 300.0, _prune_noted),
         PeriodicTask("forget what rollouts kept", 600.0, rollouts_prune),
         PeriodicTask("forget failed sign-ins", 600.0, sign_in_forget),
         PeriodicTask("clear sessions", 3600.0, _clear_sessions),

@@ -16,6 +16,7 @@ from dashboard.servers.client import AsyncServerClient
 from dashboard.servers.selectors import servers
 from dashboard.shared import heartbeat
 from dashboard.watch.collector import Collector
+from dashboard.watch.noted_watch import NotedWatch
 from dashboard.watch.periodic import periodic_tasks, run_periodically
 from dashboard.watch.reconciler import Reconciler
 from dashboard.watch.rollout_watch import RolloutWatch
@@ -104,3 +105,4 @@ async def watch_server(server: Server) -> None:
         group.create_task(Reconciler(server, client, reader).run())
         group.create_task(Collector(client, reader).run())
         group.create_task(RolloutWatch(client, reader).run())
+        group.create_task(NotedWatch(client).run())

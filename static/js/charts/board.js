@@ -346,7 +346,7 @@ export class Board {
       else link.removeAttribute("aria-current");
     }
     const heat = this.heat ? this.heat === "yes" : this.#heatmap !== undefined;
-    showTools({ zoomed: this.zoom !== null, compare: this.compare, heat, apart: this.version === EACH });
+    showTools({ span: this.window, zoomed: this.zoom !== null, compare: this.compare, heat, apart: this.version === EACH });
   }
 
   /**

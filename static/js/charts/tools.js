@@ -14,6 +14,7 @@ import { MOVES, fieldText, spanOfFields } from "./span.js";
  * @property {(choice: { compare?: string, heat?: string }) => void} choose
  *
  * @typedef {object} Chosen
+ * @property {Span} span the shown span
  * @property {boolean} zoomed whether another span than a range is shown
  * @property {string} compare
  * @property {boolean} heat whether latency is drawn as a heat map
@@ -74,11 +75,13 @@ function listenToFields(charts) {
  * Shows what is chosen, also after the back button.
  * @param {Chosen} chosen
  */
-export function showTools({ zoomed, compare, heat, apart }) {
+export function showTools({ span, zoomed, compare, heat, apart }) {
   const out = $("#zoom-out");
   if (out) out.hidden = !zoomed;
   const compared = $("#chart-compare");
   if (compared instanceof HTMLSelectElement) compared.value = compare;
+  const requests = $("#chart-requests");
+  if (requests instanceof HTMLAnchorElement) requests.search = `?from=${Math.floor(span[0])}&to=${Math.ceil(span[1])}`;
   const map = $("#chart-heat");
   if (!(map instanceof HTMLInputElement)) return;
   map.checked = heat;

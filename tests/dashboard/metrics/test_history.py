@@ -3,11 +3,13 @@
 import time
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 from django.apps import apps
 
+from dashboard import migrations
 from dashboard.metrics import selectors as metrics
 from dashboard.metrics.marks import metrics_markers
 from dashboard.metrics.samples import RESOLUTIONS, Sample, decode, encode
@@ -229,7 +231,8 @@ def test_history_of_former_spans_stays_whole_after_an_upgrade(server: Server):
             MetricSample.objects.create(
                 server=server, model_name="digits", version=1, resolution=resolution, at=at, data=data
             )
-    merge_spans = import_module("dashboard.migrations.0030_metric_spans").merge_spans
+    [path] = Path(migrations.__file__).parent.glob("*_metric_spans_and_noted.py")
+    merge_spans = import_module(f"dashboard.migrations.{path.stem}").merge_spans
     merge_spans(apps, None)
     assert rows(server, 60, "digits") == [NOW - 120, NOW - 60]
     assert rows(server, 600, "digits") == [NOW - 1200, NOW - 600]

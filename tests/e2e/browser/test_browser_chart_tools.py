@@ -6,7 +6,7 @@ import time
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.e2e.browser.test_browser_charts import infer
+from tests.e2e.browser.test_browser_charts import BODY, infer
 from tests.support.up_process import Up
 
 pytestmark = pytest.mark.browser
@@ -92,3 +92,17 @@ def test_a_link_to_a_moment_shows_the_minutes_around_it(charts: Page) -> None:
     charts.goto(f"/models/digits/?version=&at={int(time.time()) - 60}")
     expect(charts.get_by_role("button", name="Zoom out")).to_be_visible()
     expect(charts.locator('#ranges [aria-current="true"]')).to_have_count(0)
+
+
+def test_the_charts_lead_to_the_slow_and_failed_requests_of_their_span(charts: Page, slipway: Up) -> None:
+    wrong = {"inputs": [{**BODY["inputs"][0], "datatype": "INT32", "data": [0] * 64}]}
+    assert (
+        charts.request.post(f"{slipway.http_url}/v2/models/digits/infer", data={**wrong, "id": "wrong-one"}).status
+        == 400
+    )
+    charts.get_by_role("link", name="Slow and failed requests").click()
+    expect(charts).to_have_url(re.compile(r"/models/digits/requests\?from=\d+&to=\d+"))
+    charts.goto("/models/digits/requests?range=15m")
+    expect(charts.get_by_role("table", name="Slowest requests")).to_be_visible()
+    expect(charts.get_by_role("table", name="Failed requests")).to_contain_text("wrong-one")
+    expect(charts.get_by_role("region", name="Failures by cause")).to_contain_text("INVALID_ARG")
