@@ -78,6 +78,7 @@ ROOMS: dict[str, list[str]] = {
         "cli",
         "extensions",
         "resources",
+        "usage",
         "telemetry.traces",
         "telemetry",
         "backends.base",

@@ -67,6 +67,7 @@ MODULES = (
     "serving.scheduling.queue",
     "serving.scheduling.sequence_batch",
     "serving.telemetry.statistics",
+    "serving.usage.accounts",
     "serving.traffic.arms",
     "serving.traffic.figures",
     "serving.traffic.split",
