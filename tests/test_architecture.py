@@ -44,6 +44,7 @@ ROOMS: dict[str, list[str]] = {
         "metrics",
         "jobs",
         "accounts",
+        "usage",
         "catalog",
         "configuration",
         "advice",

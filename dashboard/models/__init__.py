@@ -16,6 +16,7 @@ from dashboard.models.sign_in import SignInCount
 from dashboard.models.token import ApiToken
 from dashboard.models.tuning import Tuning
 from dashboard.models.upload import Upload, UploadFile
+from dashboard.models.usage import Quota, UsageDay, UsageFile
 from dashboard.models.version import Version
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Model",
     "ModelState",
     "ModelSync",
+    "Quota",
     "Release",
     "ReleaseCheck",
     "ReleaseSpan",
@@ -45,5 +47,7 @@ __all__ = [
     "Tuning",
     "Upload",
     "UploadFile",
+    "UsageDay",
+    "UsageFile",
     "Version",
 ]

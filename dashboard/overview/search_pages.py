@@ -9,7 +9,16 @@ from dashboard.models import Model
 from dashboard.web.addresses import get
 
 # The pages of the rail and the search, in the rail's order, each with the key that opens it after `g`.
-PAGES = {"overview": "o", "models": "m", "rollouts": "r", "jobs": "j", "servers": "s", "activity": "a", "settings": "e"}
+PAGES = {
+    "overview": "o",
+    "models": "m",
+    "rollouts": "r",
+    "jobs": "j",
+    "servers": "s",
+    "usage": "u",
+    "activity": "a",
+    "settings": "e",
+}
 MOST_MODELS = 300  # if there are more models, the search fetches those that match the typed text
 
 

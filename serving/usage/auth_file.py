@@ -149,7 +149,9 @@ def _parse(content: bytes) -> Content:
                 frozenset(entry["rights"]),
                 float("inf") if expires_at is None else float(expires_at),
                 digest,
-                Holder(str(entry.get("name", "")), str(entry.get("person", "")), tuple(map(str, entry.get("groups", ())))),
+                Holder(
+                    str(entry.get("name", "")), str(entry.get("person", "")), tuple(map(str, entry.get("groups", ())))
+                ),
             )
         quotas = whole.get("quotas", [])
     except (ValueError, KeyError, TypeError, AttributeError) as error:

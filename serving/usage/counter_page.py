@@ -106,4 +106,3 @@ class CounterPage:
             "the counters of usage cannot be kept in a file: %s; a killed server would lose those of its last second",
             error.strerror,
         )
-

@@ -172,7 +172,9 @@ class Ledger:
             if self._file.version != self._version:
                 self._reload()
             today = self._today()
-            if today > self._day:  # a clock that is set back keeps the later day, whose totals must not be written twice
+            if (
+                today > self._day
+            ):  # a clock that is set back keeps the later day, whose totals must not be written twice
                 self._end_day(today)
             else:
                 self._write()
@@ -214,9 +216,7 @@ class Ledger:
         self._holders = holders
         self._submit(ended, uses, holders, ends=True)
 
-    def _submit(
-        self, day: date, uses: dict[Key, Counts], holders: dict[str, Holder], ends: bool = False
-    ) -> None:
+    def _submit(self, day: date, uses: dict[Key, Counts], holders: dict[str, Holder], ends: bool = False) -> None:
         """Write a record, with what an earlier failed write has left."""
         if not self._keeps_log:
             return
@@ -248,7 +248,8 @@ def refusal(quota: Quota, now_ns: int, day_left_s: float) -> QuotaReached:
     if reached is not None:
         wait_s = max(1, math.ceil(day_left_s))
         return QuotaReached(
-            f"the quota of {whose} is {reached} a day, and is used up: try again in {wait_s} s, on the next day (UTC)", wait_s
+            f"the quota of {whose} is {reached} a day, and is used up: try again in {wait_s} s, on the next day (UTC)",
+            wait_s,
         )
     wait_s = max(1, math.ceil(quota.wait_ns(now_ns) / _S))
     rate = f"{_S / quota.interval_ns:,.6g}"

@@ -23,6 +23,7 @@ GRPC_PREFIX = "triton-grpc-protocol-"
 # Groups that need a token, and the right that each group needs. Other groups are open unless restricted.
 GUARDED = {"inference": "infer", "shared-memory": "infer"}
 
+
 class Authoriser:
     """The checks of one protocol. `open` is True if no check is configured; callers then skip `check`."""
 

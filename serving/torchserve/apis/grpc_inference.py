@@ -12,7 +12,14 @@ from collections.abc import Callable, Mapping
 import orjson
 from google.protobuf.message import DecodeError
 
-from serving.core.errors import PermissionDenied, QuotaReached, ServingError, Unauthenticated, invalid, without_traceback
+from serving.core.errors import (
+    PermissionDenied,
+    QuotaReached,
+    ServingError,
+    Unauthenticated,
+    invalid,
+    without_traceback,
+)
 from serving.core.in_flight import InFlightRequest
 from serving.core.request import NO_SEQUENCE, InferenceRequest, ParameterValue, SequencePosition
 from serving.core.response import Answer, InferenceResponse

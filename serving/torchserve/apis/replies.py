@@ -10,7 +10,15 @@ from typing import NamedTuple
 
 import orjson
 
-from serving.core.errors import BackendFailed, Code, PermissionDenied, ProcessDied, QuotaReached, ServingError, Unauthenticated
+from serving.core.errors import (
+    BackendFailed,
+    Code,
+    PermissionDenied,
+    ProcessDied,
+    QuotaReached,
+    ServingError,
+    Unauthenticated,
+)
 from serving.frontends.http1.message import BodyTooLarge, HttpError, Reply, encodable
 from serving.torchserve.registry.errors import TorchServeError, no_resource, not_allowed
 

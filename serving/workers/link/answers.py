@@ -2,7 +2,8 @@
 
 (number, version, outputs, details)     outputs: a flat tuple of name, character of the datatype, shape and data of each output
                                         details: None, or (parameters, whether a trace waits until the answer is sent)
-(number, None, error, details)          error: (kind, code, message, seconds until a retry or 0), or None if the model is decoupled
+(number, None, error, details)          error: (kind, code, message, seconds until a retry or 0), None for a
+                                        decoupled model
 """
 
 from typing import Any

@@ -124,7 +124,9 @@ class RequestWriter:
             data = b"".join([(part := tensor.tobytes()).ljust(aligned(len(part)), b"\0") for tensor in inputs.values()])
         return number, named, asked.id, request.arrival_ns, data, None if details is None else _plain(details)
 
-    def _define(self, key: tuple[object, ...], request: InFlightRequest, protocol: str, caller: str) -> tuple[int, RequestKind]:
+    def _define(
+        self, key: tuple[object, ...], request: InFlightRequest, protocol: str, caller: str
+    ) -> tuple[int, RequestKind]:
         """Return a number for a new kind, and the kind. If there are too many kinds, reuse the number of the oldest kind. All
         kinds that are too long to be kept have the same number."""
         asked = request.asked

@@ -38,8 +38,14 @@ def test_a_killed_and_a_stopped_server_go_on_with_every_count(tmp_path: Path, wo
     assert counted["compute_ns"] > 0
     del counted["compute_ns"]
     assert counted == {
-        **{"requests": 15, "failed": 0, "refused": 1, "rows": 45, "bytes_in": 180, "bytes_out": 180},
-        **{"tokens_in": 0, "tokens_out": 0},
+        "requests": 15,
+        "failed": 0,
+        "refused": 1,
+        "rows": 45,
+        "bytes_in": 180,
+        "bytes_out": 180,
+        "tokens_in": 0,
+        "tokens_out": 0,
     }
 
 
