@@ -13,6 +13,7 @@ import asyncio
 import hashlib
 import itertools
 import json
+import math
 import os
 import re
 import signal
@@ -36,7 +37,8 @@ ROOT = Path(__file__).resolve().parents[1]
 WINDOW = 24  # requests of a connection that are under way
 ROWS = 2
 BODY = json.dumps(
-    {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [ROWS, 1], "data": [0.5] * ROWS}]}, separators=(",", ":")
+    {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [ROWS, 1], "data": [0.5] * ROWS}]},
+    separators=(",", ":"),
 )
 TOKENS = ("ada-1", "ada-2", "bob", "limited")
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
@@ -190,10 +192,12 @@ class Outcome:
     seconds: float
 
 
-async def soak(folder: Path, requests: int, kills: int, workers: int = 2) -> Outcome:
-    """Send the requests, and kill one process after the other, `kills` times at equal numbers of requests."""
+async def soak(folder: Path, requests: int, kills: int, workers: int = 2, seconds: float = math.inf) -> Outcome:
+    """Send the requests, and kill one process after the other, `kills` times at equal numbers of requests.
+
+    seconds: send no further requests after this time."""
     onnx_identity(folder / "models", dims=[1], max_batch_size=64)
-    quota = max(1, requests // 20)
+    quota = max(1, requests // 200)
     write_auth(folder / "auth.json", quota)
     data = folder / "data"
     log = data / "usage"
@@ -210,6 +214,10 @@ async def soak(folder: Path, requests: int, kills: int, workers: int = 2) -> Out
         for number, what in zip(range(1, kills + 1), itertools.cycle(done), strict=False):
             while clients.left > requests - requests * number // (kills + 1):
                 await asyncio.sleep(0.01)
+                if time.monotonic() - began > seconds:
+                    clients.left = 0
+            if clients.left <= 0:
+                break
             done[what] += 1
             if what == "reader":
                 reader.kill()
@@ -221,9 +229,12 @@ async def soak(folder: Path, requests: int, kills: int, workers: int = 2) -> Out
                 await asyncio.to_thread(server.close)
                 server = await asyncio.to_thread(ServerProcess(folder / "models", *flags).start)
                 clients.address = _address(server)
+        while clients.left > 0 and time.monotonic() - began < seconds:
+            await asyncio.sleep(0.01)
+        clients.left = 0
         await asyncio.gather(*tasks)
         await asyncio.to_thread(server.terminate)
-        seconds = time.monotonic() - began
+        took = time.monotonic() - began
         await asyncio.to_thread(reader.finish)
     finally:
         for task in tasks:
@@ -232,7 +243,7 @@ async def soak(folder: Path, requests: int, kills: int, workers: int = 2) -> Out
         await asyncio.to_thread(server.close)
     counted = in_log(log)
     problems = _problems(clients.sent, counted, in_database(data / "db.sqlite3"), quota, done["server"])
-    return Outcome(problems, clients.sent, counted, done, seconds)
+    return Outcome(problems, clients.sent, counted, done, took)
 
 
 def _address(server: ServerProcess) -> tuple[str, int]:
@@ -265,6 +276,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="send no further requests after this time")
     parser.add_argument("--read", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--read-once", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -272,7 +284,7 @@ def main() -> int:
         read_log(given.read_once)
         return 0
     with tempfile.TemporaryDirectory(prefix="slipway-usage-") as folder:
-        outcome = uvloop.run(soak(Path(folder), given.requests, given.kills))
+        outcome = uvloop.run(soak(Path(folder), given.requests, given.kills, seconds=given.seconds))
     for token, seen in outcome.sent.items():
         counts = dict(zip(COUNTERS, outcome.counted[digest(token)], strict=True))
         print(f"{token}: {seen}; counted {counts}")

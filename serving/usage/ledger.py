@@ -1,6 +1,7 @@
 """Finds the account of each request, refuses requests over a quota, and writes the usage log once a second."""
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -227,7 +228,8 @@ class Ledger:
 
         def done(written: "Future[bool]") -> None:
             if written.cancelled() or written.exception() is not None or not written.result():
-                self._loop.call_soon_threadsafe(self._keep_unwritten, day, uses, holders)
+                with contextlib.suppress(RuntimeError):  # the loop has ended
+                    self._loop.call_soon_threadsafe(self._keep_unwritten, day, uses, holders)
 
         self._log.submit(day, uses, holders, ends).add_done_callback(done)
 
