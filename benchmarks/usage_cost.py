@@ -59,10 +59,11 @@ def count_instructions(folder: Path) -> None:
     plain = f"--auth-file={write_auth(folder / 'plain.json', [])}"
     quotas = f"--auth-file={write_auth(folder / 'quotas.json', [*PEOPLE, RATE])}"
     log = f"--usage-log={folder / 'usage'}"
+    only = ("--model-control-mode=explicit", "--load-model=plain")
     cases = [
-        Case("binary with a token", "binary with a token", "plain", 1, (plain,)),
-        Case("binary with a token, counted", "binary with a token", "plain", 1, (plain, log)),
-        Case("binary with a token, counted, 3 quotas", "binary with a token", "plain", 1, (quotas, log)),
+        Case("binary with a token", "binary with a token", "plain", 1, (plain, *only)),
+        Case("binary with a token, counted", "binary with a token", "plain", 1, (plain, log, *only)),
+        Case("binary with a token, counted, 3 quotas", "binary with a token", "plain", 1, (quotas, log, *only)),
     ]
     count_cases(cases, folder, {}, compiled=False)
 

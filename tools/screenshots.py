@@ -50,6 +50,7 @@ FULL = {
     "canary": "/models/ranked/releases/",
     "rolled-back": "/models/tagged/releases/",
     "all-rollouts": "/rollouts/",
+    "usage": "/usage/",
     "rollouts": "/models/tagged/rollouts/",
     "rollout-new": "/models/tagged/rollouts/new?candidate=2",
     "benchmark": "/models/digits/versions/1/benchmark",

@@ -19,7 +19,7 @@ def seconds(value: float) -> str:
 
 @register.filter
 def money(value: float | None) -> str:
-    """Return a price with two decimals, or more if it is less than a hundredth."""
+    """Return a price with two decimals."""
     if not value:
         return "0.00"
-    return f"{value:,.2f}" if value >= 0.01 else f"{value:.2g}"
+    return f"{value:,.2f}" if value >= 0.01 else "< 0.01"
