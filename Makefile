@@ -108,6 +108,9 @@ rollout-soak: $(VENV)/.installed-dev  ## Ask half a million requests (ROLLOUT_RE
 batch-soak: $(VENV)/.installed-dev  ## Send a million rows (BATCH_ROWS) through a batch job, kills and live requests, and measure the p99 of these.
 	$(BIN)/python -m benchmarks.batch_soak --rows $(or $(BATCH_ROWS),1000000)
 
+usage-soak: $(VENV)/.installed-dev  ## Send a million requests (USAGE_REQUESTS) with tokens under kills, and compare what is counted.
+	$(BIN)/python -m benchmarks.usage_soak --requests $(or $(USAGE_REQUESTS),1000000)
+
 screenshots: $(VENV)/.installed-dev chromium  ## Take pictures of every page.
 	$(BIN)/python -m tools.screenshots
 

@@ -29,6 +29,7 @@ BROKER_DIR = DATA_DIR / "broker"
 HEARTBEAT_DIR = DATA_DIR / "heartbeats"
 CHANGES_DIR = DATA_DIR / "changes"
 AUTH_FILE = DATA_DIR / "auth.json"
+USAGE_LOG = DATA_DIR / "usage"  # what each token has used, by the bundled server
 WANTED_MODELS_FILE = DATA_DIR / "wanted.json"
 EXAMPLES_DIR = BASE_DIR / "examples" / "models"
 
@@ -91,6 +92,7 @@ SERVER_CONTROL_HEADER = "slipway-control-key"
 SERVER_CONTROL_KEY = _secret("control_key")
 # With SLIPWAY_REQUIRE_TOKENS the bundled server requires a token for inference; SERVER_INFER_KEY is the dashboard's own.
 REQUIRE_TOKENS = _env["SLIPWAY_REQUIRE_TOKENS"]
+DEVICE_HOUR_PRICE, DEVICE_HOUR_CURRENCY = _env["SLIPWAY_DEVICE_HOUR_PRICE"]
 SERVER_INFER_KEY = _secret("infer_key")
 SERVER_FLAGS = _env["SLIPWAY_SERVER_FLAGS"]
 # TorchServe's config.properties, with which the bundled server serves TorchServe's protocols too.

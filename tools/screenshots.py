@@ -51,6 +51,7 @@ FULL = {
     "canary": "/models/ranked/releases/",
     "rolled-back": "/models/tagged/releases/",
     "all-rollouts": "/rollouts/",
+    "usage": "/usage/",
     "rollouts": "/models/tagged/rollouts/",
     "alerts": "/alerts/",
     "alert-channels": "/alerts/channels",

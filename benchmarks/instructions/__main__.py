@@ -40,7 +40,7 @@ def main() -> None:
         yardstick = count_program(Path(folder), "benchmarks.instructions.yardstick")
         recorded = None if arguments.record else record.read(arguments.compiled)
         expected = record.expected_here(recorded, yardstick) if recorded else {}
-        counted = _count(cases, Path(folder), expected, arguments.compiled)
+        counted = count_cases(cases, Path(folder), expected, arguments.compiled)
     if recorded is None:
         record.write(record.Figures(record.python_build(), yardstick, counted), arguments.compiled)
         print(f"recorded in {record.path(arguments.compiled)}")
@@ -51,7 +51,7 @@ def main() -> None:
         _judge(counted, expected)
 
 
-def _count(cases: list[Case], folder: Path, expected: dict[str, float], compiled: bool) -> dict[str, int]:
+def count_cases(cases: list[Case], folder: Path, expected: dict[str, float], compiled: bool) -> dict[str, int]:
     """Return name of a path -> instructions for each request. Paths with the same flags share a server."""
     counted: dict[str, int] = {}
     repository = folder / "models"

@@ -2,7 +2,8 @@
 
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -12,6 +13,8 @@ from dashboard.loads.http2_client import DATA, END_HEADERS, END_STREAM, HEADERS,
 from dashboard.loads.requests import http_request, infer_message
 
 TIMEOUT_S = 120.0
+TOKEN = "counted-token"  # of requests with a token
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 RECEIVED = 1 << 16  # the most bytes that one read receives
 DATATYPES = {"int32": "INT32", "float32": "FP32"}
 
@@ -90,7 +93,12 @@ def json_client(address: str, model: str, at_once: int) -> Client:
     return HttpClient(address, _infer_request(model, json.dumps({"inputs": tensors}).encode(), {}), at_once)
 
 
-def binary_client(address: str, model: str, at_once: int) -> Client:
+def token_client(address: str, model: str, at_once: int) -> Client:
+    """Return a client as of `binary_client`, whose requests have a token."""
+    return binary_client(address, model, at_once, {"Authorization": f"Bearer {TOKEN}"})
+
+
+def binary_client(address: str, model: str, at_once: int, headers: Mapping[str, str] = NO_HEADERS) -> Client:
     tensors = [
         {
             "name": name,
@@ -102,9 +110,8 @@ def binary_client(address: str, model: str, at_once: int) -> Client:
     ]
     head = json.dumps({"inputs": tensors, "parameters": {"binary_data_output": True}}).encode()
     body = head + b"".join(array.tobytes() for array in INPUTS[model].values())
-    return HttpClient(
-        address, _infer_request(model, body, {"Inference-Header-Content-Length": str(len(head))}), at_once
-    )
+    given = {"Inference-Header-Content-Length": str(len(head)), **headers}
+    return HttpClient(address, _infer_request(model, body, given), at_once)
 
 
 def prediction_client(address: str, model: str, at_once: int) -> Client:
@@ -123,6 +130,7 @@ LISTENERS = {"grpc": "grpc", "prediction": "torchserve_inference"}  # protocol -
 CLIENTS: dict[str, Callable[[str, str, int], Client]] = {
     "json": json_client,
     "binary": binary_client,
+    "binary with a token": token_client,
     "grpc": grpc_client,
     "prediction": prediction_client,
 }

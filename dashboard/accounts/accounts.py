@@ -13,11 +13,12 @@ from django.db import transaction
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, VIEWERS, Actor, Right, only_looks, require
-from dashboard.accounts.tokens import auth_file_kept
+from dashboard.accounts.tokens import auth_file_kept, groups_of
 from dashboard.shared.exceptions import Conflict, Invalid
 
 # The permissions (Model.Meta.permissions) that an account may be given. Everybody may see and, except viewers, infer.
 ONLY_LOOK = "only_look"  # this entry means the group VIEWERS, not a permission
+MAX_GROUP_NAME = 150
 GRANTABLE = ("operate", "upload_data", "upload_code", ONLY_LOOK)
 
 
@@ -58,9 +59,16 @@ def account_create(*, actor: Actor, username: str, password: str, permissions: l
 
 
 def account_update(
-    *, actor: Actor, user: User, permissions: list[str] | None = None, is_active: bool | None = None
+    *,
+    actor: Actor,
+    user: User,
+    permissions: list[str] | None = None,
+    is_active: bool | None = None,
+    groups: list[str] | None = None,
 ) -> User:
-    """Change the permissions of an account, or whether it is active; a value of None changes nothing.
+    """Change the permissions of an account, whether it is active, or its groups; a value of None changes nothing.
+
+    groups: the names of groups that share quotas and whose use is added up. They give no permission. New ones are made.
 
     The tokens of an inactive account give no right.
     Raises Forbidden if the actor does not administer. Raises Conflict if the actor would deactivate their own account.
@@ -72,6 +80,8 @@ def account_update(
         before = _facts(user)
         if permissions is not None:
             _grant(user, permissions)
+        if groups is not None:
+            _join(user, groups)
         if is_active is not None:
             user.is_active = is_active
             user.save(update_fields=["is_active"])
@@ -102,6 +112,18 @@ def _grant(user: User, names: list[str]) -> None:
     user._only_looks = looks  # type: ignore[attr-defined]  # the cache of authorisation.only_looks
 
 
+def _join(user: User, names: list[str]) -> None:
+    """Set the groups of an account, other than the group of viewers."""
+    wanted = sorted({name.strip() for name in names if name.strip()})
+    if VIEWERS in wanted:
+        raise Invalid.at("groups", f"the group '{VIEWERS}' is the permission '{ONLY_LOOK}': choose another name")
+    if any(len(name) > MAX_GROUP_NAME or "," in name or not name.isprintable() for name in wanted):
+        raise Invalid.at("groups", f"expected names of groups of at most {MAX_GROUP_NAME} characters, without a comma")
+    before = {group.name: group for group in user.groups.all() if group.name != VIEWERS}
+    user.groups.remove(*[group for name, group in before.items() if name not in wanted])
+    user.groups.add(*[Group.objects.get_or_create(name=name)[0] for name in wanted if name not in before])
+
+
 def _check(field: str, validate: Callable[[], None]) -> None:
     try:
         validate()
@@ -111,7 +133,7 @@ def _check(field: str, validate: Callable[[], None]) -> None:
 
 
 def _facts(user: User) -> dict[str, object]:
-    return {"permissions": granted(user), "is_active": user.is_active}
+    return {"permissions": granted(user), "is_active": user.is_active, "groups": groups_of(user)}
 
 
 def _record(actor: Actor, action: str, summary: str, user: User, before: Mapping[str, object] | None = None) -> None:

@@ -155,5 +155,10 @@ def person_new(request: HttpRequest) -> HttpResponse:
 def person_change(request: HttpRequest, pk: int) -> HttpResponse:
     person = get_object_or_404(get_user_model(), pk=pk)
     done = f"The rights of {person.get_username()} are changed."
-    given = {"permissions": request.POST.getlist("permissions"), "is_active": "is_active" in request.POST}
+    given: dict[str, object] = {
+        "permissions": request.POST.getlist("permissions"),
+        "is_active": "is_active" in request.POST,
+    }
+    if "groups" in request.POST:
+        given["groups"] = request.POST["groups"].split(",")
     return call_service(request, account_update, done, "settings", user=person, **given)

@@ -8,6 +8,7 @@ from rest_framework import serializers
 from dashboard import models
 from dashboard.access.authorisation import Actor, token_rights
 from dashboard.accounts.accounts import granted
+from dashboard.accounts.tokens import groups_of
 from dashboard.shared import choices
 
 
@@ -60,6 +61,10 @@ class AccountSerializer(serializers.Serializer[Any]):
     is_active = serializers.BooleanField()
     is_superuser = serializers.BooleanField()
     permissions = serializers.SerializerMethodField()
+    groups = serializers.SerializerMethodField(help_text="Groups whose use is added up, and which share quotas.")
+
+    def get_groups(self, user: User) -> list[str]:
+        return groups_of(user)
 
     def get_permissions(self, user: User) -> list[str]:
         return granted(user)
@@ -74,6 +79,7 @@ class AccountRequestSerializer(serializers.Serializer[Any]):
 class AccountChangeSerializer(serializers.Serializer[Any]):
     permissions = serializers.ListField(child=serializers.CharField(), required=False)
     is_active = serializers.BooleanField(required=False)
+    groups = serializers.ListField(child=serializers.CharField(max_length=150), required=False)
 
 
 class MeSerializer(serializers.Serializer[Any]):

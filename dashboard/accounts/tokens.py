@@ -20,9 +20,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from dashboard.access.audit import audit_record
-from dashboard.access.authorisation import SYSTEM, Actor, Right, require, token_rights
+from dashboard.access.authorisation import SYSTEM, VIEWERS, Actor, Right, require, token_rights
 from dashboard.accounts.token_use import TOKEN_USE
-from dashboard.models import ApiToken
+from dashboard.models import ApiToken, Quota
 from dashboard.servers.services import server_ensure_local, server_event_record
 from dashboard.shared.choices import EventKind, TokenRight
 from dashboard.shared.exceptions import Forbidden, Invalid, StorageFull
@@ -171,14 +171,33 @@ def _or_full() -> Iterator[None]:
 
 
 def _content() -> bytes:
-    tokens = ApiToken.objects.select_related("user").order_by("pk")
-    grants = [_grant("dashboard", _hash(settings.SERVER_INFER_KEY), [], None)]
+    tokens = ApiToken.objects.select_related("user").prefetch_related("user__groups").order_by("pk")
+    grants = [_grant("dashboard", _hash(settings.SERVER_INFER_KEY), [], None, "", [])]
     grants += [
-        _grant(f"{token.user.get_username()}: {token.name}", token.hash, token.model_names, token.expires_at)
+        _grant(
+            f"{token.user.get_username()}: {token.name}",
+            token.hash,
+            token.model_names,
+            token.expires_at,
+            token.user.get_username(),
+            groups_of(token.user),
+        )
         for token in tokens
         if Actor(user=token.user, token=token).may(Right.INFER)
     ]
-    return json.dumps({"tokens": grants}, indent=1).encode()
+    return json.dumps({"tokens": grants, "quotas": _quotas()}, indent=1).encode()
+
+
+def groups_of(user: User) -> list[str]:
+    """Return the groups that a person's use counts for."""
+    return sorted(group.name for group in user.groups.all() if group.name != VIEWERS)
+
+
+def _quotas() -> list[dict[str, object]]:
+    return [
+        {"of": quota.of, "name": quota.token.hash if quota.token else quota.name, **dict(quota.limits())}
+        for quota in Quota.objects.select_related("token", "user", "group").order_by("pk")
+    ]
 
 
 class _Grant(TypedDict):
@@ -189,15 +208,21 @@ class _Grant(TypedDict):
     models: list[str]
     rights: list[str]
     expires_at: int | None
+    person: str
+    groups: list[str]
 
 
-def _grant(name: str, sha256: str, model_names: list[str], expires_at: datetime | None) -> _Grant:
+def _grant(
+    name: str, sha256: str, model_names: list[str], expires_at: datetime | None, person: str, groups: list[str]
+) -> _Grant:
     return {
         "name": name,
         "sha256": sha256,
         "models": model_names or ["*"],
         "rights": ["infer"],
         "expires_at": int(expires_at.timestamp()) if expires_at else None,
+        "person": person,
+        "groups": groups,
     }
 
 

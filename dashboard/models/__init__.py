@@ -19,6 +19,7 @@ from dashboard.models.sign_in import SignInCount
 from dashboard.models.token import ApiToken
 from dashboard.models.tuning import Tuning
 from dashboard.models.upload import Upload, UploadFile
+from dashboard.models.usage import Quota, UsageDay, UsageFile
 from dashboard.models.version import Version
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "NotedRequest",
     "Objective",
     "ObjectiveCount",
+    "Quota",
     "Release",
     "ReleaseCheck",
     "ReleaseSpan",
@@ -58,5 +60,7 @@ __all__ = [
     "Tuning",
     "Upload",
     "UploadFile",
+    "UsageDay",
+    "UsageFile",
     "Version",
 ]

@@ -16,6 +16,7 @@ PAGES = {
     "alerts": "l",
     "jobs": "j",
     "servers": "s",
+    "usage": "u",
     "activity": "a",
     "settings": "e",
 }

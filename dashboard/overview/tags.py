@@ -14,6 +14,7 @@ from dashboard.access.authorisation import Actor, Right, token_rights
 from dashboard.access.happenings import Happening
 from dashboard.accounts.accounts import granted
 from dashboard.alerts.selectors import firing_count
+from dashboard.accounts.tokens import groups_of
 from dashboard.catalog.selectors import ModelSummary, models_standing
 from dashboard.models import ApiToken, Job, ModelState
 from dashboard.overview.search_pages import PAGES
@@ -188,6 +189,12 @@ def rights_of(person: User) -> list[str]:
 def opens(token: ApiToken) -> list[str]:
     """Return the rights that a token gives now: those of its rights that its owner still has."""
     return list(token_rights(Actor(user=token.user, token=token)))
+
+
+@register.filter
+def groups_of_person(person: User) -> str:
+    """Return the names of a person's groups with commas between, for an input."""
+    return ", ".join(groups_of(person))
 
 
 @register.filter

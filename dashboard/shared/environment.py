@@ -3,7 +3,9 @@
 A test compares this table with docs/configuration.md, so that every variable is documented.
 """
 
+import math
 import os
+import re
 import shlex
 import urllib.parse
 from collections.abc import Callable, Mapping
@@ -114,6 +116,18 @@ def _folders(value: str) -> list[Path]:
     return [path.resolve() for path in paths]
 
 
+def _price(value: str) -> tuple[float, str]:
+    """Return the number and the currency of a price such as "2.50 EUR"."""
+    number, _, currency = value.strip().partition(" ")
+    try:
+        price = float(number)
+    except ValueError:
+        price = math.nan
+    if not 0 <= price < 1e9 or not re.fullmatch(r"[A-Z]{3}|[^\w\s]?", currency.strip()):
+        raise ValueError("a number of 0 or more and a currency, such as 2.50 EUR")
+    return price, currency.strip()
+
+
 VARIABLES: dict[str, Variable] = {
     "SLIPWAY_DATA": Variable(_path, BASE_DIR / "data", "Folder of everything that is written."),
     "SLIPWAY_HOST": Variable(_text, "127.0.0.1", "Address that all listeners bind to."),
@@ -167,6 +181,7 @@ VARIABLES: dict[str, Variable] = {
     "SLIPWAY_EMAIL_FROM": Variable(_text, "slipway@localhost", "Sender of the e-mails of alerts."),
     "SLIPWAY_STRICT_DEVICES": Variable(_flag, False, "1 refuses a model that asks for a device this machine lacks."),
     "SLIPWAY_REQUIRE_TOKENS": Variable(_flag, False, "1 lets the bundled server infer only for holders of a token."),
+    "SLIPWAY_DEVICE_HOUR_PRICE": Variable(_price, (0.0, ""), "Price of an hour of computing, e.g. 2.50 EUR."),
     "DATABASE_URL": Variable(_text, "", "Database address, e.g. postgres://...; SQLite in the data folder when empty."),
     "SLIPWAY_DATABASE_SESSIONS": Variable(_positive, 20, "Sessions of PostgreSQL that each process opens at most."),
     # libpq treats 1 second as 2 seconds.
@@ -220,6 +235,7 @@ class Environment(TypedDict):
     SLIPWAY_EMAIL_FROM: str
     SLIPWAY_STRICT_DEVICES: bool
     SLIPWAY_REQUIRE_TOKENS: bool
+    SLIPWAY_DEVICE_HOUR_PRICE: tuple[float, str]
     DATABASE_URL: str
     SLIPWAY_DATABASE_SESSIONS: int
     SLIPWAY_DATABASE_CONNECT_TIMEOUT: int

@@ -193,6 +193,7 @@ def server_arguments() -> list[str]:
         arguments["--traffic-remotes"] = settings.TRAFFIC_REMOTES
     if settings.REQUIRE_TOKENS:
         arguments["--auth-file"] = settings.AUTH_FILE
+        arguments["--usage-log"] = settings.USAGE_LOG
     return [f"{flag}={value}" for flag, value in arguments.items()]
 
 

@@ -31,6 +31,7 @@ from dashboard.shared.exceptions import DashboardError
 from dashboard.shared.space import give_space_back
 from dashboard.uploads.publication import publications_recover
 from dashboard.uploads.services import uploads_expire
+from dashboard.usage.log import UsageReader
 from dashboard.versions.retention import retention_run
 
 logger = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
     """Return new tasks; a task may keep state from one run to the next."""
     return (
         PeriodicTask("keep auth.json as the tokens are", 1.0, auth_file_repair),
+        PeriodicTask("read the usage log", 2.0, UsageReader().read),
         PeriodicTask("queue lost jobs again", 10.0, jobs_requeue_lost),
         PeriodicTask("finish broken-off publications", 30.0, publications_recover),
         PeriodicTask("notice changes by hand", 20.0, partial(drift_check, {})),

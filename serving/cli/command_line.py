@@ -81,6 +81,7 @@ OWN_FLAGS = frozenset(
         "--strict-devices",
         "--traffic-remotes",
         "--traffic-state",
+        "--usage-log",
     )
 )
 # Flags that are accepted with a warning, so that tritonserver's command lines work.
@@ -153,6 +154,8 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
         parser.error("--load-model needs --model-control-mode=explicit")
     if "*" in models and len(models) > 1:
         parser.error("--load-model=* loads all models, so it cannot be given with others")
+    if values["usage_log"] is not None and values["auth_file"] is None:
+        parser.error("--usage-log needs --auth-file, which says whose each token is")
     for flag, kind in (("http_restricted_api", "api"), ("grpc_restricted_protocol", "protocol")):
         if twice := restricted_twice(values[flag]):
             name = flag.replace("_", "-")
@@ -475,6 +478,7 @@ def _other_flags(add: Add) -> None:
     add("--allow-cpu-metrics", boolean, "show the machine's CPU and memory")
     add("--allow-gpu-metrics", boolean, "show its GPUs")
     add("--auth-file", Path, "JSON file of hashed tokens: who may infer which models")
+    add("--usage-log", Path, "folder for what each token of --auth-file has used on each day")
     add("--address-file", Path, "write the bound addresses and the process id here, as JSON, once the listeners answer")
     add("--traffic-state", Path, "file for the breaches of rollouts, so that they survive a restart")
     add("--id", str, "name of this server in its metadata", dest="server_id", default="slipway")

@@ -110,6 +110,7 @@ class Options:
     allow_cpu_metrics: bool = True
     allow_gpu_metrics: bool = True
     auth_file: Path | None = None
+    usage_log: Path | None = None
     address_file: Path | None = None
     traffic_state: Path | None = None
     trace_config: tuple[TraceSetting, ...] = ()

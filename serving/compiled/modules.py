@@ -68,6 +68,7 @@ MODULES = (
     "serving.scheduling.sequence_batch",
     "serving.telemetry.noted_requests",
     "serving.telemetry.statistics",
+    "serving.usage.accounts",
     "serving.traffic.arms",
     "serving.traffic.figures",
     "serving.traffic.split",

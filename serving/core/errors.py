@@ -6,6 +6,7 @@ ServingError(code, message)     every error that a client or an operator sees
     PermissionDenied(message)   the caller lacks the permission or the key (HTTP 403, gRPC PERMISSION_DENIED)
     NotYet(message)             a model that will be loaded soon (HTTP 503 with Retry-After, gRPC UNAVAILABLE)
     Exhausted(message)          no room for this request now (HTTP 503, gRPC RESOURCE_EXHAUSTED)
+    QuotaReached(message, s)    the caller's quota is used up (HTTP 429 with Retry-After, gRPC RESOURCE_EXHAUSTED)
     NoAnswer(message)           another server got the request and did not answer (HTTP 503, gRPC UNAVAILABLE)
     StepFailed(ensemble, step, error)  a step of an ensemble has failed
     ProcessDied(message)        the process of a model ended (HTTP 500, gRPC INTERNAL)
@@ -90,6 +91,15 @@ class Exhausted(ServingError):
 
     def __init__(self, message: str) -> None:
         super().__init__(Code.UNAVAILABLE, message)
+
+
+class QuotaReached(ServingError):
+    """The quota of the caller is used up. The caller may retry after `retry_after_s` seconds."""
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(Code.UNAVAILABLE, message)
+        self.args = (message, retry_after_s)
+        self.retry_after_s = retry_after_s
 
 
 class NoAnswer(ServingError):

@@ -37,6 +37,7 @@ from serving.telemetry.traces.trace_settings import TraceSettings
 from serving.telemetry.traffic_samples import Sampling, TrafficSampler
 from serving.traffic.mismatches import Mismatch
 from serving.traffic.rollout import Rollout
+from serving.usage.ledger import Ledger
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +88,7 @@ class InferenceServer:
         self._manager = ModelRepositoryManager(options, loop, self, lambda: self.request_memory)
         self.rollouts = self._manager.rollouts
         self.rollouts.on_headers(self._choose_observed)
+        self._ledger = Ledger(options, self._manager.knows) if options.auth_file is not None else None
         self._started = False
         self._complete = False  # True after every repository was listed and the first load of each model has ended
         self._stopping = False  # True when the shutdown has begun: the server reports not ready
@@ -97,6 +99,8 @@ class InferenceServer:
     async def start(self) -> None:
         """Load the models that the control mode requires. With --exit-on-error, raise ServingError if a model fails to load."""
         options = self.options
+        if self._ledger is not None:
+            self._ledger.start(asyncio.get_running_loop())
         for folder in self._manager.missing_repositories():
             log.error("failed to poll model repository '%s': there is no such folder; not ready until there is", folder)
         failures = await self._load_first()
@@ -144,6 +148,8 @@ class InferenceServer:
                 await asyncio.to_thread(self.request_log.close)
             if self._tracer is not None:
                 await asyncio.to_thread(self._tracer.close)
+            if self._ledger is not None:
+                await self._ledger.close()
             await asyncio.to_thread(self._trace_file.close)
 
     async def _poll(self) -> None:
@@ -364,6 +370,8 @@ class InferenceServer:
                 raise unavailable(
                     "Server is stopping, scheduler for model has stopped accepting new inference requests"
                 )
+            if self._ledger is not None and self._ledger.active and protocol:
+                self._ledger.admit(request, headers)
             self._manager.infer(request)
         except Exception as error:
             failure = unexpected(error, "taking a request")

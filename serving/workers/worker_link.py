@@ -54,9 +54,10 @@ class WorkerLink(LinkConnection):
                 request = self._in_flight[number] = InFlightRequest(asked, _Answerer(self, number))
                 request.arrival_ns = arrival_ns
                 if details is None:
-                    infer(request, kind.protocol)
+                    infer(request, kind.protocol, None, kind.headers)
                 else:
-                    infer(request, kind.protocol, client_at(details[5]), details[6], details[7])
+                    headers = details[6] | kind.headers if kind.headers is not None else details[6]
+                    infer(request, kind.protocol, client_at(details[5]), headers, details[7])
             except Exception as error:
                 self._in_flight.setdefault(number, _UNREADABLE)
                 self.answer(number, unexpected(error, "taking a request of a worker"))

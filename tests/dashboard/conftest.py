@@ -45,6 +45,7 @@ def data_folder(settings: Any, tmp_path: Path) -> Path:
         path.mkdir()
         setattr(settings, name, path)
     settings.AUTH_FILE = tmp_path / "auth.json"
+    settings.USAGE_LOG = tmp_path / "usage"
     settings.WANTED_MODELS_FILE = tmp_path / "wanted.json"
     settings.HEARTBEAT_DIR = tmp_path / "heartbeats"
     settings.HEARTBEAT_DIR.mkdir()

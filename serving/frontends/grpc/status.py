@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-from serving.core.errors import Code, Exhausted, PermissionDenied, ServingError, Unauthenticated
+from serving.core.errors import Code, Exhausted, PermissionDenied, QuotaReached, ServingError, Unauthenticated
 
 
 class Status(IntEnum):
@@ -48,6 +48,7 @@ STATUS_OF = {
 # Errors that must not become UNAVAILABLE, because clients retry a request that ends with UNAVAILABLE.
 _STATUS_OF_KIND = (
     (Exhausted, Status.RESOURCE_EXHAUSTED),
+    (QuotaReached, Status.RESOURCE_EXHAUSTED),
     (Unauthenticated, Status.UNAUTHENTICATED),
     (PermissionDenied, Status.PERMISSION_DENIED),
 )

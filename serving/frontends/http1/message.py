@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import httptools
 import orjson
 
-from serving.core.errors import Code, NotYet, PermissionDenied, ServingError, Unauthenticated
+from serving.core.errors import Code, NotYet, PermissionDenied, QuotaReached, ServingError, Unauthenticated
 
 MAX_HEADERS = 100
 ENCODINGS = ("gzip", "deflate")
@@ -316,6 +316,8 @@ def _described(error: Exception) -> tuple[int, str, Sequence[tuple[str, str]]]:
         return 403, error.message, ()
     if isinstance(error, NotYet):
         return 503, error.message, (("Retry-After", str(NotYet.RETRY_AFTER_S)),)
+    if isinstance(error, QuotaReached):
+        return 429, error.message, (("Retry-After", str(error.retry_after_s)),)
     if isinstance(error, ServingError):
         return STATUS[error.code], error.message, ()
     return 500, "the server failed to answer this request", ()

@@ -6,7 +6,7 @@ Source: OpenAI API reference, Errors.
 from serving.core.errors import Code, ServingError
 
 PREFIX = "/v1/"  # the prefix of the paths of these routes
-_CODES = {401: "invalid_api_key", 404: "model_not_found"}
+_CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
 
 
 class WrongField(ServingError):

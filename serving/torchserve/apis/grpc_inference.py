@@ -12,7 +12,14 @@ from collections.abc import Callable, Mapping
 import orjson
 from google.protobuf.message import DecodeError
 
-from serving.core.errors import PermissionDenied, ServingError, Unauthenticated, invalid, without_traceback
+from serving.core.errors import (
+    PermissionDenied,
+    QuotaReached,
+    ServingError,
+    Unauthenticated,
+    invalid,
+    without_traceback,
+)
 from serving.core.in_flight import InFlightRequest
 from serving.core.request import NO_SEQUENCE, InferenceRequest, ParameterValue, SequencePosition
 from serving.core.response import Answer, InferenceResponse
@@ -58,7 +65,7 @@ def call_error(error: Exception) -> CallError:
         return error
     if not isinstance(error, ServingError):
         log.error("a call failed unexpectedly", exc_info=error)
-    if isinstance(error, PermissionDenied | Unauthenticated):
+    if isinstance(error, PermissionDenied | QuotaReached | Unauthenticated):
         return CallError(status_of(error), error.message)
     described = describe(error)
     package = _ARCHIVE if described.type.startswith("Model") else _HTTP

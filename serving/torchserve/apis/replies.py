@@ -10,7 +10,15 @@ from typing import NamedTuple
 
 import orjson
 
-from serving.core.errors import BackendFailed, Code, PermissionDenied, ProcessDied, ServingError, Unauthenticated
+from serving.core.errors import (
+    BackendFailed,
+    Code,
+    PermissionDenied,
+    ProcessDied,
+    QuotaReached,
+    ServingError,
+    Unauthenticated,
+)
 from serving.frontends.http1.message import BodyTooLarge, HttpError, Reply, encodable
 from serving.torchserve.registry.errors import TorchServeError, no_resource, not_allowed
 
@@ -44,6 +52,8 @@ def describe(error: Exception) -> Described:
         return Described(500, "InternalServerException", "Worker died.")
     if isinstance(error, Unauthenticated | PermissionDenied):
         return Described(400, "InvalidKeyException", error.message)
+    if isinstance(error, QuotaReached):
+        return Described(429, "QuotaReachedException", error.message, (("Retry-After", str(error.retry_after_s)),))
     if isinstance(error, BodyTooLarge):
         message = f"the request body has more bytes than max_request_size allows: {error.limit}"
         return Described(413, "TooLongHttpContentException", message)

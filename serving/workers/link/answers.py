@@ -2,7 +2,8 @@
 
 (number, version, outputs, details)     outputs: a flat tuple of name, character of the datatype, shape and data of each output
                                         details: None, or (parameters, whether a trace waits until the answer is sent)
-(number, None, error, details)          error: (kind, code, message), or None if the model is decoupled
+(number, None, error, details)          error: (kind, code, message, seconds until a retry or 0), None for a
+                                        decoupled model
 """
 
 from typing import Any
@@ -15,6 +16,7 @@ from serving.core.errors import (
     Exhausted,
     NotYet,
     PermissionDenied,
+    QuotaReached,
     ServingError,
     Unauthenticated,
 )
@@ -23,7 +25,7 @@ from serving.workers.link.shared_area import AreaReader, AreaWriter
 from serving.workers.link.tensors import DTYPES, INLINE, TEXT, pack, unpack
 
 Outputs = tuple[Any, ...]
-ErrorParts = tuple[str, str, str]
+ErrorParts = tuple[str, str, str, int]
 AnswerDetails = tuple[Parameters, bool] | None
 
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Exhausted, NotYet, PermissionDenied, Unauthenticated)}
@@ -57,10 +59,13 @@ def discard_outputs(parts: Outputs, area: AreaReader) -> None:
 
 
 def write_error(error: ServingError) -> ErrorParts:
-    return type(error).__name__, error.code.value, error.message
+    wait_s = error.retry_after_s if isinstance(error, QuotaReached) else 0
+    return type(error).__name__, error.code.value, error.message, wait_s
 
 
 def read_error(parts: ErrorParts) -> ServingError:
-    kind, code, message = parts
+    kind, code, message, wait_s = parts
+    if wait_s:
+        return QuotaReached(message, wait_s)
     made: ServingError = _KINDS[kind](message) if kind in _KINDS else ServingError(Code(code), message)
     return made

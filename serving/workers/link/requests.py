@@ -27,7 +27,8 @@ MAX_KINDS = 1024
 KEPT_SIZE = 16 << 10  # longer definitions (in bytes) are not kept, because clients choose the names in them
 
 TensorKind = tuple[str, str, tuple[int, ...]]  # name, character of the datatype, shape
-Definition = tuple[str, str, str, tuple[str, ...], tuple[TensorKind, ...]]
+# protocol, model, version, requested outputs, inputs, Authorization header ("" unless the core counts usage)
+Definition = tuple[str, str, str, tuple[str, ...], tuple[TensorKind, ...], str]
 Peer = tuple[str, int] | None
 
 
@@ -52,13 +53,15 @@ class RequestKind:
     """The fields that requests of one kind share.
 
     tensors: the name, dtype, shape and offset in the data of each tensor. size: bytes of the data. fixed: whether no tensor is
-    BYTES. gapless: whether the data has no padding between the tensors.
+    BYTES. gapless: whether the data has no padding between the tensors. headers: the header of the client's token, if the core
+    counts usage.
     """
 
     __slots__ = (
         "definition",
         "fixed",
         "gapless",
+        "headers",
         "model_name",
         "model_version",
         "protocol",
@@ -70,7 +73,8 @@ class RequestKind:
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
-        self.protocol, self.model_name, self.model_version, self.requested, self.tensor_kinds = definition
+        self.protocol, self.model_name, self.model_version, self.requested, self.tensor_kinds, caller = definition
+        self.headers: dict[str, str] | None = {"authorization": caller} if caller else None
         self.tensors = []
         self.size = 0
         self.gapless = True
@@ -91,18 +95,18 @@ class RequestWriter:
         self._kinds: dict[tuple[object, ...], tuple[int, RequestKind]] = {}
 
     def write(
-        self, number: int, request: InFlightRequest, protocol: str, details: RequestDetails | None
+        self, number: int, request: InFlightRequest, protocol: str, details: RequestDetails | None, caller: str = ""
     ) -> tuple[object, ...]:
-        """Return the tuple that is sent for a request."""
+        """Return the tuple that is sent for a request. caller: the header of its token, if the core counts usage."""
         asked = request.asked
         inputs = asked.inputs
-        key: list[object] = [protocol, asked.model_name, asked.model_version, asked.requested_outputs]
+        key: list[object] = [protocol, asked.model_name, asked.model_version, asked.requested_outputs, caller]
         for name, tensor in inputs.items():
             key += (name, tensor.dtype.char, tensor.shape)
         of_all = tuple(key)
         known = self._kinds.get(of_all)
         if known is None:
-            known = self._define(of_all, request, protocol)
+            known = self._define(of_all, request, protocol, caller)
             named: object = (known[0], known[1].definition)
         else:
             named = known[0]
@@ -120,12 +124,14 @@ class RequestWriter:
             data = b"".join([(part := tensor.tobytes()).ljust(aligned(len(part)), b"\0") for tensor in inputs.values()])
         return number, named, asked.id, request.arrival_ns, data, None if details is None else _plain(details)
 
-    def _define(self, key: tuple[object, ...], request: InFlightRequest, protocol: str) -> tuple[int, RequestKind]:
+    def _define(
+        self, key: tuple[object, ...], request: InFlightRequest, protocol: str, caller: str
+    ) -> tuple[int, RequestKind]:
         """Return a number for a new kind, and the kind. If there are too many kinds, reuse the number of the oldest kind. All
         kinds that are too long to be kept have the same number."""
         asked = request.asked
         tensors = tuple([(name, tensor.dtype.char, tensor.shape) for name, tensor in asked.inputs.items()])
-        definition = (protocol, asked.model_name, asked.model_version, asked.requested_outputs, tensors)
+        definition = (protocol, asked.model_name, asked.model_version, asked.requested_outputs, tensors, caller)
         kind = RequestKind(definition)
         if len(marshal.dumps(definition)) > KEPT_SIZE:
             return MAX_KINDS, kind

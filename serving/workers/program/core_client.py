@@ -63,6 +63,7 @@ class CoreClient(LinkConnection):
         self._control = control
         self._on_closed = on_closed
         self._shows_peer = options.request_log_client != "off"
+        self._shows_caller = options.auth_file is not None  # because the core counts usage, and knows quotas
         config = trace_config.read(options.trace_config)
         self._trace_headers = _TRACE_CONTEXT if config is not None and config.timestamps else ()
         self.show_headers(())
@@ -107,7 +108,8 @@ class CoreClient(LinkConnection):
             or self._shows_client
         ):
             details = self._details(asked, transport, headers, received)
-        self._requests.append(self._writer.write(number, request, protocol, details))
+        caller = headers.get("authorization", "") if self._shows_caller and headers is not None else ""
+        self._requests.append(self._writer.write(number, request, protocol, details, caller))
         self._in_flight[number] = request
         request.accept(_SentRequest(self, number))
         if received is not None:

@@ -167,11 +167,11 @@ def test_the_servers_auth_file_holds_hashes_of_those_that_may_infer(
 
 
 def test_the_auth_file_is_one_that_the_server_reads(actor: Actor, data_folder: Path) -> None:
-    from serving.frontends.shared.authorisation import TokenFile
+    from serving.usage.auth_file import AuthFile
 
     _, secret = make(actor, "infer")
     auth_file_write()
-    grant = TokenFile(data_folder / "auth.json").grant(secret)
+    grant = AuthFile(data_folder / "auth.json").grant(f"Bearer {secret}")
     assert grant is not None
     assert grant.rights == {"infer"}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import serving.frontends.shared.authorisation
+import serving.usage.auth_file
 from serving.cli.option_values import Restriction
 from serving.cli.options import Options
 from serving.core.errors import PermissionDenied, ServingError, Unauthenticated
@@ -80,7 +80,7 @@ def test_a_token_is_for_its_models_and_rights_alone(tmp_path: Path) -> None:
 def test_a_changed_file_counts_a_broken_one_does_not_and_a_missing_one_denies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(serving.frontends.shared.authorisation, "RECHECK_S", 0.01)
+    monkeypatch.setattr(serving.usage.auth_file, "RECHECK_S", 0.01)
     checked = authoriser(tmp_path, entry("first", ["*"], ["infer"]))
     path = write_tokens(tmp_path / "auth.json", entry("second", ["*"], ["infer"]), entry("third", ["*"], ["infer"]))
     wait_until(lambda: _passes(checked, "second"), what="the changed file")
@@ -98,7 +98,7 @@ def test_a_broken_file_is_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is read again and again, because a person may be writing it."""
-    monkeypatch.setattr(serving.frontends.shared.authorisation, "RECHECK_S", 0.01)
+    monkeypatch.setattr(serving.usage.auth_file, "RECHECK_S", 0.01)
     checked = authoriser(tmp_path, entry("first", ["*"], ["infer"]))
     path = tmp_path / "auth.json"
     looks = []
