@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('auth', '0012_alter_user_first_name_max_length'),
-        ('dashboard', '0029_permission_texts'),
+        ('dashboard', '0031_alerts'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
