@@ -29,6 +29,7 @@ Masks are applied before a row is written: "drop" writes null, "hash" writes 32 
 BYTES (equal elements have equal digits in one capture), "round" writes the nearest multiple of a step.
 """
 
+import hashlib
 import os
 import re
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ from typing import TypedDict
 import orjson
 
 WANTED, COUNTS = "capture.json", "counts.json"
+_SHARED = Path("/dev/shm")  # memory that outlives a process
 _FILE = re.compile(r"(\d{12})-(\d{1,9})\.parquet", re.ASCII)
 
 
@@ -52,7 +54,8 @@ class Wanted(TypedDict):
     """What a capture keeps.
 
     share: of the requests, from 0 to 1. errors_only: only requests that fail. versions: only these; none for all.
-    until: when the capture ends, in unix seconds. bytes: of all its Parquet files. salt: of the mask "hash", hexadecimal.
+    until: when the capture ends, in unix seconds. bytes: of all its Parquet files.
+    reserve: bytes of the disk that stay free. salt: of the mask "hash", hexadecimal.
     inputs, outputs: the masks, by the name of the tensor. stopped: a person ended the capture.
     """
 
@@ -62,6 +65,7 @@ class Wanted(TypedDict):
     versions: list[int]
     until: float
     bytes: int
+    reserve: int
     salt: str
     inputs: dict[str, Mask]
     outputs: dict[str, Mask]
@@ -97,6 +101,14 @@ class CaptureFile:
     first: int
     rows: int
     path: Path
+
+
+def counters_path(folder: Path) -> Path:
+    """Return the file of the counters of the capture in this folder. Only the server reads it; who deletes a capture also
+    removes this file."""
+    if not _SHARED.is_dir():
+        return folder / ".counters"
+    return _SHARED / f"slipway-capture-{hashlib.sha256(bytes(folder.resolve())).hexdigest()[:32]}"
 
 
 def file_name(first: int, rows: int) -> str:
