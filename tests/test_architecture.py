@@ -63,6 +63,8 @@ ROOMS: dict[str, list[str]] = {
         "batches.formats",
         "batches.sending",
         "batches",
+        "drift",
+        "truth",
         "imports",
         "overview",
         "watch",
