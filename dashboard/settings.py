@@ -333,6 +333,7 @@ SPECTACULAR_SETTINGS = {
         "ReleaseState": "dashboard.shared.choices.ReleaseState",
         "RolloutKind": "dashboard.shared.choices.RolloutKind",
         "RolloutState": "dashboard.shared.choices.RolloutState",
+        "TruthKind": "dashboard.shared.choices.TruthKind",
         "UploadState": "dashboard.shared.choices.UploadState",
     },
 }
