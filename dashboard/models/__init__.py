@@ -4,6 +4,7 @@ the rows."""
 
 from dashboard.models.audit import AuditEntry
 from dashboard.models.batch import BatchFile, BatchJob, BatchPart
+from dashboard.models.capture import Capture
 from dashboard.models.example import Example
 from dashboard.models.job import Job
 from dashboard.models.measurement import Measurement
@@ -24,6 +25,7 @@ __all__ = [
     "BatchFile",
     "BatchJob",
     "BatchPart",
+    "Capture",
     "Example",
     "Job",
     "Measurement",

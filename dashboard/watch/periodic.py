@@ -16,6 +16,7 @@ from django.utils import timezone
 from dashboard.accounts.sign_in import sign_in_forget
 from dashboard.accounts.tokens import auth_file_repair
 from dashboard.batches.services import batches_expire
+from dashboard.captures.services import captures_expire
 from dashboard.configuration.drift import drift_check
 from dashboard.conversions.conversion import LOCKS
 from dashboard.environments.locks import read_lock
@@ -63,6 +64,7 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
         PeriodicTask("archive versions by retention", 300.0, retention_run),
         PeriodicTask("expire uploads", 60.0, uploads_expire),
         PeriodicTask("remove old batch jobs", 300.0, batches_expire),
+        PeriodicTask("delete old captures", 60.0, captures_expire),
         PeriodicTask("remove environments of other locks", 3600.0, _remove_environments),
         PeriodicTask("forget ended jobs", 3600.0, jobs_forget),
         PeriodicTask("prune metrics", 60.0, _prune_metrics),
