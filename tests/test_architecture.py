@@ -63,6 +63,7 @@ ROOMS: dict[str, list[str]] = {
         "batches.formats",
         "batches.sending",
         "batches",
+        "captures",
         "drift",
         "truth",
         "imports",

@@ -5,7 +5,8 @@ from datetime import datetime
 
 from django.db.models import QuerySet
 
-from dashboard.access.authorisation import CLIENT_DATA, Actor
+from dashboard.access.authorisation import Actor
+from dashboard.captures.selectors import may_read
 from dashboard.models import Capture, DriftMonitor, DriftWindow, Model
 from dashboard.models.drift import ColumnDrift, Distribution
 from dashboard.shared.exceptions import NotFound
@@ -74,8 +75,8 @@ def distributions_of(window: DriftWindow, actor: Actor) -> list[Distribution]:
 
 
 def may_see_values(actor: Actor, model: Model) -> bool:
-    """Return whether the actor may see values that clients sent to a model."""
-    return actor.may(CLIENT_DATA)
+    """Return whether the actor may see values that clients sent to a model: as the readers of its captures may."""
+    return may_read(actor, model)
 
 
 def drawn(window: DriftWindow, actor: Actor) -> list[tuple[ColumnDrift, Distribution | None]]:

@@ -46,3 +46,9 @@ class Capture(models.Model):
         """Whether the server keeps requests, or will when it has noticed the capture."""
         counts = self.counts
         return not self.wanted["stopped"] and self.ends_at > timezone.now() and (counts is None or not counts["ended"])
+
+    @property
+    def unkept(self) -> int:
+        """How many chosen requests were dropped, or lost with a killed server."""
+        counts = self.counts
+        return 0 if counts is None else sum(counts["dropped"].values()) + counts["lost"]

@@ -16,6 +16,7 @@ from django.utils import timezone
 from dashboard.accounts.sign_in import sign_in_forget
 from dashboard.accounts.tokens import auth_file_repair
 from dashboard.batches.services import batches_expire
+from dashboard.captures.services import captures_expire
 from dashboard.configuration.drift import drift_check
 from dashboard.conversions.conversion import LOCKS
 from dashboard.drift.services import monitors_check
@@ -70,6 +71,7 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
         PeriodicTask("join labels with captured answers", 30.0, labels_match),
         PeriodicTask("compare the truth of a rollout's versions", 10.0, rollouts_check),
         PeriodicTask("forget old labels", 600.0, labels_forget),
+        PeriodicTask("delete old captures", 60.0, captures_expire),
         PeriodicTask("remove environments of other locks", 3600.0, _remove_environments),
         PeriodicTask("forget ended jobs", 3600.0, jobs_forget),
         PeriodicTask("prune metrics", 60.0, _prune_metrics),

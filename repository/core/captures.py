@@ -141,18 +141,3 @@ def read_counts(folder: Path) -> Counts | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return found
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name, flush it to the disk and rename it. On failure, remove the temporary file."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(temporary, "wb") as file:
-            os.chmod(temporary, 0o600)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -24,9 +24,9 @@ from repository.core.captures import (
     capture_files,
     file_name,
     read_counts,
-    write_whole,
 )
-from repository.files.storage import disk_usage
+from repository.core.errors import RepositoryError
+from repository.files.storage import disk_usage, write_atomic
 from serving.captures.counters import CHOSEN, FULL, LARGE, LOST, STORAGE, UNFIT, Counters
 from serving.captures.masks import Masks
 from serving.core.datatypes import Tensor
@@ -178,10 +178,10 @@ class Capture:
             content = encoded(records, self._masks.dropped_inputs, self._masks.dropped_outputs)
             if disk_usage(self.folder)[2] < self.wanted["reserve"] + len(content):
                 raise OSError(0, "the disk is nearly full")
-            write_whole(self.folder / file_name(records[0].number, len(records)), content)
+            write_atomic(self.folder / file_name(records[0].number, len(records)), content, mode=0o600)
         except BaseException as error:  # the package of Parquet panics at some faults: a panic is no Exception
             self._counters.values[STORAGE] += len(records)
-            trouble = (error.strerror or str(error)) if isinstance(error, OSError) else f"{type(error).__name__}"
+            trouble = _words(error)
             if trouble != self._trouble:
                 log.warning(
                     "requests of the capture %s of model '%s' are dropped: %s", self.folder.name, self.model, trouble
@@ -212,12 +212,12 @@ class Capture:
         if self._told is not None and {**counts, "at": self._told["at"]} == self._told:
             return
         try:
-            write_whole(self.folder / COUNTS, orjson.dumps(counts))
+            write_atomic(self.folder / COUNTS, orjson.dumps(counts), mode=0o600)
             self._told = counts
-        except OSError as error:
+        except (OSError, RepositoryError) as error:
             if not self._trouble:
-                log.warning("the counts of the capture %s cannot be written: %s", self.folder.name, error.strerror)
-            self._trouble = error.strerror or str(error)
+                log.warning("the counts of the capture %s cannot be written: %s", self.folder.name, _words(error))
+            self._trouble = _words(error)
 
 
 class CaptureObserver(QuietObserver):
@@ -250,6 +250,12 @@ class _Difference:
 def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return copies, because the memory of a request's tensors may be reused after the answer."""
     return {name: np.array(tensor) for name, tensor in tensors.items()}
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, RepositoryError):
+        return error.message
+    return error.strerror or str(error) if isinstance(error, OSError) else type(error).__name__
 
 
 def _number(version: str) -> int:

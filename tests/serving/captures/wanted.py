@@ -7,7 +7,8 @@ from typing import Any, cast
 import orjson
 
 from repository.core.capture_files import Rows, read_rows
-from repository.core.captures import WANTED, Counts, Wanted, capture_files, read_counts, write_whole
+from repository.core.captures import WANTED, Counts, Wanted, capture_files, read_counts
+from repository.files.storage import write_atomic
 
 
 def want(folder: Path, model: str, **fields: Any) -> Path:
@@ -26,7 +27,7 @@ def want(folder: Path, model: str, **fields: Any) -> Path:
         "stopped": False,
     } | fields
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / WANTED, orjson.dumps(cast(Wanted, wanted)))
+    write_atomic(folder / WANTED, orjson.dumps(cast(Wanted, wanted)))
     return folder
 
 
