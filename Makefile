@@ -11,7 +11,7 @@ SUITE = -n auto --no-loadscope-reorder -m "not soak and not gpu and not conversi
 # Containers often set it; every server that a test starts would then compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-changed test-javascript test-python test-workers test-compiled test-conversions conversion-figures compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-instructions-compiled bench-memory bench-perf-analyzer bench-generators bench-tuning bench-alerts fuzz soak rollout-soak batch-soak screenshots guide docs formats examples clean help
+.PHONY: run test test-changed test-javascript test-python test-workers test-compiled test-conversions conversion-figures compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-instructions-compiled bench-memory bench-perf-analyzer bench-generators bench-tuning bench-alerts bench-drift fuzz soak rollout-soak batch-soak screenshots guide docs formats examples clean help
 .DEFAULT_GOAL := help
 
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
@@ -91,6 +91,9 @@ bench-tuning: $(VENV)/.installed-dev  ## Replay the search of tunings over the g
 
 bench-alerts: $(VENV)/.installed-dev  ## Simulate alerts for 90 days of 200 models, and write what was found to docs/performance.md.
 	$(BIN)/python -m benchmarks.alerts
+
+bench-drift: $(VENV)/.installed-dev  ## Measure which shifts the data drift finds, and write the tables of docs/drift.md.
+	$(BIN)/python -m benchmarks.drift
 
 bench-perf-analyzer: $(VENV)/.installed-dev  ## Run NVIDIA's perf_analyzer over HTTP, gRPC, streams, sequences and shared memory.
 	$(BIN)/python -m benchmarks.perf_analyzer
@@ -195,8 +198,9 @@ lock: $(VENV)/.installed-dev  ## Lock what requirements/*.in need, with hashes. 
 	$(call lock,cloud.in,$(RUN_LOCKS)) -o requirements/cloud.txt
 	$(call lock,opentelemetry.in,$(RUN_LOCKS) cloud) -o requirements/opentelemetry.txt
 	$(call lock,parquet.in,$(RUN_LOCKS)) -o requirements/parquet.txt
+	$(call lock,drift.in,$(RUN_LOCKS)) -o requirements/drift.txt
 	$(call lock,compile.in,$(RUN_LOCKS)) -o requirements/compile.txt
-	$(call lock,dev.in,$(RUN_LOCKS) cloud opentelemetry parquet compile) -o requirements/dev.txt
+	$(call lock,dev.in,$(RUN_LOCKS) cloud opentelemetry parquet drift compile) -o requirements/dev.txt
 	@for apart in $(basename $(wildcard requirements/bench/*.in)); do \
 	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-emit-package torch \
 	  --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) $$apart.in -o $$apart.txt || exit 1; \

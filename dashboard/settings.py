@@ -23,6 +23,7 @@ MODEL_REPOSITORY = DATA_DIR / "models"
 STAGING_DIR = DATA_DIR / "staging"
 ARCHIVE_DIR = DATA_DIR / "archive"
 BATCH_DIR = DATA_DIR / "batches"
+CAPTURE_DIR = DATA_DIR / "captures"
 ENVIRONMENTS_DIR = DATA_DIR / "environments"  # of the recipes; made when first needed
 LOG_DIR = DATA_DIR / "logs"
 BROKER_DIR = DATA_DIR / "broker"
@@ -42,6 +43,7 @@ def _prepare_folders() -> None:
         STAGING_DIR,
         ARCHIVE_DIR,
         BATCH_DIR,
+        CAPTURE_DIR,
         LOG_DIR,
         HEARTBEAT_DIR,
         CHANGES_DIR,
@@ -352,6 +354,7 @@ SPECTACULAR_SETTINGS = {
         "ReleaseState": "dashboard.shared.choices.ReleaseState",
         "RolloutKind": "dashboard.shared.choices.RolloutKind",
         "RolloutState": "dashboard.shared.choices.RolloutState",
+        "TruthKind": "dashboard.shared.choices.TruthKind",
         "UploadState": "dashboard.shared.choices.UploadState",
     },
 }

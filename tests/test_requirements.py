@@ -33,7 +33,7 @@ APART = (
     ROOT / "tests" / "e2e" / "torchserve" / "seed",
 )
 BESIDE = {path.stem for path in (ROOT / "examples").glob("*.py")}  # the training scripts import each other
-LOCKED = ["server", "dashboard", "examples", "cloud", "opentelemetry", "parquet", "dev"]
+LOCKED = ["server", "dashboard", "examples", "cloud", "opentelemetry", "parquet", "drift", "dev"]
 INSTALLED = ["server.in", "torch.txt", "dashboard.in", "examples.in", "dev.in"]
 SERVER = ["server.in", "torch.txt"]
 
@@ -86,7 +86,7 @@ def imported(folders: list[str]) -> dict[str, str]:
     ("folders", "files"),
     [
         (["serving", "repository"], SERVER),
-        (["dashboard"], [*SERVER, "dashboard.in", "parquet.in"]),
+        (["dashboard"], [*SERVER, "dashboard.in", "parquet.in", "drift.in"]),
         (["examples/models"], [*SERVER, "examples.in"]),
         (["tests", "benchmarks", "examples", "tools"], INSTALLED),
     ],

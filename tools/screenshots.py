@@ -61,6 +61,8 @@ FULL = {
     "benchmarks": "/benchmarks?run=1&run=2",
     "batches": "/models/digits/batches",
     "tune": "/models/digits/versions/1/tune",
+    "data-drift": "/models/digits/data-drift",
+    "truth": "/models/digits/truth",
     "compare": "/models/digits/compare?a=v1&b=v2",
     "compare-releases": "/models/doubled/compare?a=r1&b=r2",
     "failed-releases": "/models/doubled/releases/",

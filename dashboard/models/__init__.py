@@ -5,6 +5,8 @@ the rows."""
 from dashboard.models.alert import Alert, AlertChannel, AlertDelivery, AlertEvent, AlertMute, AlertRule
 from dashboard.models.audit import AuditEntry
 from dashboard.models.batch import BatchFile, BatchJob, BatchPart
+from dashboard.models.capture import Capture
+from dashboard.models.drift import DriftMonitor, DriftPicture, DriftWindow
 from dashboard.models.example import Example
 from dashboard.models.job import Job
 from dashboard.models.measurement import Measurement
@@ -17,6 +19,7 @@ from dashboard.models.rollout import Rollout, RolloutFigures, RolloutMismatch, R
 from dashboard.models.server import ModelState, ModelSync, Server, ServerEvent, ServerState
 from dashboard.models.sign_in import SignInCount
 from dashboard.models.token import ApiToken
+from dashboard.models.truth import TruthLabel, TruthMetric
 from dashboard.models.tuning import Tuning
 from dashboard.models.upload import Upload, UploadFile
 from dashboard.models.usage import Quota, UsageDay, UsageFile
@@ -34,6 +37,10 @@ __all__ = [
     "BatchFile",
     "BatchJob",
     "BatchPart",
+    "Capture",
+    "DriftMonitor",
+    "DriftPicture",
+    "DriftWindow",
     "Example",
     "FailureCount",
     "Job",
@@ -57,6 +64,8 @@ __all__ = [
     "ServerEvent",
     "ServerState",
     "SignInCount",
+    "TruthLabel",
+    "TruthMetric",
     "Tuning",
     "Upload",
     "UploadFile",

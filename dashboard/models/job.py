@@ -19,6 +19,8 @@ class JobParams(TypedDict, total=False):
     tuning: int
     override: str
     batch: str
+    monitor: int
+    model: int
     store: "StoreParams"
 
 

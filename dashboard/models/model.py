@@ -45,6 +45,7 @@ class Model(models.Model):
     # {} keeps all versions.
     retention: "models.JSONField[Retention, Retention]" = models.JSONField(default=dict)
     budget: "models.JSONField[Budget, Budget]" = models.JSONField(default=dict)
+    capture_readers = models.ManyToManyField(settings.AUTH_USER_MODEL, blank=True, related_name="+")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(default=timezone.now)
 

@@ -195,3 +195,12 @@ class TokenRight(TextChoices):
     WRITE = "write", "Load, unload, configure, upload data formats"
     UPLOAD_CODE = "upload_code", "Upload formats that can run code"
     ADMIN = "admin", "Administer servers and accounts"
+
+
+class TruthKind(TextChoices):
+    """The metric that compares labels with answers. OWN: the mean of an expression."""
+
+    ACCURACY = "accuracy", "Accuracy"
+    MAE = "mae", "Mean absolute error"
+    RMSE = "rmse", "Root mean squared error"
+    OWN = "own", "Own metric"

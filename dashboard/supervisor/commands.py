@@ -174,6 +174,7 @@ def server_arguments() -> list[str]:
         "--model-control-mode": "explicit",
         "--wanted-models-file": settings.WANTED_MODELS_FILE,
         "--traffic-state": settings.TRAFFIC_STATE_FILE,
+        "--capture-folder": settings.CAPTURE_DIR,
         "--exit-on-error": "false",
         "--exit-timeout-secs": EXIT_TIMEOUT_S,
         "--http-address": host,

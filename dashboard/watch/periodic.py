@@ -18,8 +18,10 @@ from dashboard.accounts.tokens import auth_file_repair
 from dashboard.alerts.services import alerts_forget
 from dashboard.alerts.tasks import alerts_watch, messages_watch
 from dashboard.batches.services import batches_expire
+from dashboard.captures.services import captures_expire
 from dashboard.configuration.drift import drift_check
 from dashboard.conversions.conversion import LOCKS
+from dashboard.drift.services import monitors_check
 from dashboard.environments.locks import read_lock
 from dashboard.environments.removal import remove_unused
 from dashboard.jobs.services import jobs_forget, jobs_requeue_lost
@@ -29,6 +31,8 @@ from dashboard.objectives.counts import ObjectiveCounter
 from dashboard.rollouts.figures import rollouts_prune
 from dashboard.shared.exceptions import DashboardError
 from dashboard.shared.space import give_space_back
+from dashboard.truth.guardrail import rollouts_check
+from dashboard.truth.services import labels_forget, labels_match
 from dashboard.uploads.publication import publications_recover
 from dashboard.uploads.services import uploads_expire
 from dashboard.usage.log import UsageReader
@@ -73,6 +77,11 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
         PeriodicTask("archive versions by retention", 300.0, retention_run),
         PeriodicTask("expire uploads", 60.0, uploads_expire),
         PeriodicTask("remove old batch jobs", 300.0, batches_expire),
+        PeriodicTask("look for data drift", 30.0, monitors_check),
+        PeriodicTask("join labels with captured answers", 30.0, labels_match),
+        PeriodicTask("compare the truth of a rollout's versions", 10.0, rollouts_check),
+        PeriodicTask("forget old labels", 600.0, labels_forget),
+        PeriodicTask("delete old captures", 60.0, captures_expire),
         PeriodicTask("remove environments of other locks", 3600.0, _remove_environments),
         PeriodicTask("forget ended jobs", 3600.0, jobs_forget),
         PeriodicTask("count the requests of objectives", 10.0, ObjectiveCounter()),

@@ -94,3 +94,7 @@ class UnsafeArchive(UnsafePath):
 
 def _mib(size: int) -> str:
     return f"{size / (1 << 20):,.0f} MiB" if not 0 < size < 1 << 20 else f"{-(-size // 1024)} KiB"
+
+
+class CaptureUnusable(RepositoryError):
+    """A file of a capture cannot be read, or the package that reads it is missing."""

@@ -54,6 +54,7 @@ OWN_FLAGS = frozenset(
         "--allow-client-shm",
         "--auth-file",
         "--behind-load-balancer",
+        "--capture-folder",
         "--check-memory",
         "--drain-secs",
         "--frontend-workers",
@@ -481,6 +482,11 @@ def _other_flags(add: Add) -> None:
     add("--usage-log", Path, "folder for what each token of --auth-file has used on each day")
     add("--address-file", Path, "write the bound addresses and the process id here, as JSON, once the listeners answer")
     add("--traffic-state", Path, "file for the breaches of rollouts, so that they survive a restart")
+    add(
+        "--capture-folder",
+        Path,
+        "folder of captures: what to keep of clients' requests, and the requests that are kept",
+    )
     add("--id", str, "name of this server in its metadata", dest="server_id", default="slipway")
     add(
         "--trace-config",

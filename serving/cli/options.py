@@ -113,6 +113,7 @@ class Options:
     usage_log: Path | None = None
     address_file: Path | None = None
     traffic_state: Path | None = None
+    capture_folder: Path | None = None
     trace_config: tuple[TraceSetting, ...] = ()
     request_log: str = ""
     request_log_sample: float = 1.0

@@ -12,6 +12,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.core.server_version import with_build
+from serving.captures.captures import Captures
 from serving.cli.options import Options
 from serving.compiled.loading import Compiled
 from serving.core.datatypes import BY_CONFIG
@@ -82,6 +83,7 @@ class InferenceServer:
         self._trace_file = TraceFile(self.trace_settings)
         self._tracer = OpenTelemetryTrace.from_options(options)
         self._sampler = TrafficSampler(not (options.http_header_forward_pattern or options.grpc_header_forward_pattern))
+        self._captures = Captures(options.capture_folder, self._choose_observed)
         self._always_observed = self.request_log is not None or self._tracer is not None
         self._observed = self._always_observed  # whether any observer other than the trace file sees requests
         loop = asyncio.get_running_loop()
@@ -144,6 +146,7 @@ class InferenceServer:
         except TimeoutError:
             log.warning("requests were still under way after %g s; ending without them", self.options.exit_timeout_secs)
         finally:  # the log and the traces are closed last, because the last requests still write to them
+            await self._captures.close()
             if self.request_log is not None:
                 await asyncio.to_thread(self.request_log.close)
             if self._tracer is not None:
@@ -389,19 +392,22 @@ class InferenceServer:
         headers: Mapping[str, str] | None,
         received: ReceiveTimes,
     ) -> None:
-        """Give the request to its observers: traces, the request log, samples, rollouts."""
+        """Give the request to its observers: traces, the request log, samples, captures, rollouts."""
         if self.request_log is not None:
             safely("logging a request", self.request_log.observe, request, protocol, transport)
         if self._tracer is not None:
             safely("tracing a request", self._tracer.observe, request, protocol, headers, received)
         if self._sampler.samplings:
             safely("sampling a request", self._sampler.observe, request)
+        if self._captures.running:
+            safely("capturing a request", self._captures.observe, request)
         if headers and self.rollouts.headers:
             safely("noting the client of a request", self.rollouts.note_headers, request, headers)
 
     def _choose_observed(self) -> None:
         """Set `_observed` again."""
-        self._observed = self._always_observed or bool(self._sampler.samplings) or bool(self.rollouts.headers)
+        watched = self._sampler.samplings or self.rollouts.headers or self._captures.running
+        self._observed = self._always_observed or bool(watched)
 
     async def sample(self, name: str, version: str, count: int, seconds: float) -> Sampling:
         """Return the next `count` requests of a model with their answers, or fewer if `seconds` pass first. version: "" for all

@@ -56,10 +56,10 @@ class Sampling:
     def follow(self, request: InFlightRequest, keeps_parameters: bool) -> None:
         """Observe a request, if it can become a sample."""
         asked = request.asked
-        if asked.sequence.id or asked.output_targets or not _on_host(asked.inputs):
+        if asked.sequence.id or asked.output_targets or not on_host(asked.inputs):
             self.unfit += 1
             return
-        size = _size(asked.inputs)
+        size = size_of(asked.inputs)
         if size > MAX_BYTES:
             self.too_large += 1
             return
@@ -77,9 +77,9 @@ class Sampling:
             self.failed += 1
         elif self.version is not None and answer.model_version != self.version:
             return
-        elif answer.in_shared_memory is not None or not _on_host(answer.outputs):
+        elif answer.in_shared_memory is not None or not on_host(answer.outputs):
             self.unfit += 1
-        elif (size := followed.size + _size(answer.outputs)) > MAX_BYTES:
+        elif (size := followed.size + size_of(answer.outputs)) > MAX_BYTES:
             self.too_large += 1
         else:
             outputs = {name: np.array(tensor) for name, tensor in answer.outputs.items()}
@@ -138,11 +138,11 @@ class TrafficSampler:
             sampling.seconds = time.monotonic() - began
 
 
-def _on_host(tensors: Mapping[str, Tensor]) -> bool:
+def on_host(tensors: Mapping[str, Tensor]) -> bool:
     return all(isinstance(tensor, np.ndarray) for tensor in tensors.values())
 
 
-def _size(tensors: Mapping[str, Tensor]) -> int:
+def size_of(tensors: Mapping[str, Tensor]) -> int:
     """Return the total size of tensors in bytes, for BYTES including 4 bytes for the length of each element."""
     return sum(
         tensor.nbytes if tensor.dtype.kind != "O" else sum(4 + len(element) for element in tensor.reshape(-1))

@@ -39,6 +39,7 @@ def data_folder(settings: Any, tmp_path: Path) -> Path:
         ("STAGING_DIR", "staging"),
         ("ARCHIVE_DIR", "archive"),
         ("BATCH_DIR", "batches"),
+        ("CAPTURE_DIR", "captures"),
         ("ENVIRONMENTS_DIR", "environments"),
     ):
         path = tmp_path / folder

@@ -1,0 +1,170 @@
+"""Captures over REST and on pages: who may keep and read clients' requests, what is asked of the server, and deletion."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from django.conf import settings
+from django.test import Client
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from dashboard.access.authorisation import SYSTEM
+from dashboard.captures.services import capture_readers_set, captures_expire
+from dashboard.models import AuditEntry, Capture, Version
+from dashboard.shared.exceptions import Invalid
+from repository.core.capture_files import Record, encoded, read_rows
+from repository.core.captures import WANTED, file_name, read_wanted
+
+pytestmark = pytest.mark.django_db
+CAPTURES = "/api/v1/models/relu/captures"
+
+
+def started(api: APIClient, **fields: Any) -> Capture:
+    answer = api.post(CAPTURES, {"consent": True} | fields, format="json")
+    assert answer.status_code == 201, answer.data
+    return Capture.objects.get(pk=answer.data["id"])
+
+
+def written(capture: Capture, value: float = 1.5) -> None:
+    """What the server writes of one request."""
+    tensor = np.full((1, 4), value, np.float32)
+    record = Record(1, "r-1", 1.7e9, 1, "", None, 250, {"x": tensor}, {"y": tensor})
+    (capture.folder / file_name(1, 1)).write_bytes(encoded([record]))
+
+
+def test_a_capture_tells_the_server_what_to_keep(relu: Version, api: APIClient) -> None:
+    capture = started(api, percent=10, hours=2, mib=5, inputs={"x": "round 0.1"}, outputs={"y": "drop"}, versions=[1])
+    wanted = read_wanted(capture.folder)
+    assert wanted is not None
+    assert (wanted["model"], wanted["share"], wanted["bytes"], wanted["versions"]) == ("relu", 0.1, 5 << 20, [1])
+    assert wanted["inputs"] == {"x": {"rule": "round", "step": 0.1}}
+    assert wanted["outputs"] == {"y": {"rule": "drop"}}
+    assert 7100 < wanted["until"] - timezone.now().timestamp() <= 7200
+    assert (capture.folder / WANTED).stat().st_mode & 0o77 == 0
+    row = api.get(f"{CAPTURES}/{capture.pk}").data
+    assert (row["percent"], row["mib"], row["running"], row["counts"]) == (10, 5, True, None)
+    assert api.get(CAPTURES).data["results"][0]["id"] == str(capture.pk)
+    entry = AuditEntry.objects.get(action="capture.start")
+    assert wanted["salt"] not in str(entry.after)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"consent": False}, "confirm"),
+        ({"percent": 0}, "share"),
+        ({"percent": 101}, "share"),
+        ({"hours": 721}, "720 hours"),
+        ({"mib": 1 << 30}, "MiB"),
+        ({"keep_days": 91}, "90 days"),
+        ({"versions": [9]}, "no version 9"),
+        ({"inputs": {"z": "drop"}}, "no tensor 'z'"),
+        ({"inputs": {"x": "hash"}}, "only BYTES"),
+        ({"inputs": {"x": "round"}}, "a step"),
+        ({"inputs": {"x": "round nan"}}, "a step"),
+        ({"outputs": {"y": "blur"}}, "expected 'drop'"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_with_a_sentence(
+    relu: Version, api: APIClient, fields: dict[str, Any], words: str
+) -> None:
+    answer = api.post(CAPTURES, {"consent": True} | fields, format="json")
+    assert answer.status_code == 400
+    assert words in str(answer.data)
+    assert list(settings.CAPTURE_DIR.iterdir()) == []
+
+
+def test_a_stopped_capture_stays_to_be_read(relu: Version, api: APIClient) -> None:
+    capture = started(api)
+    written(capture)
+    answer = api.post(f"{CAPTURES}/{capture.pk}/stop")
+    assert answer.data["running"] is False
+    wanted = read_wanted(capture.folder)
+    assert wanted is not None
+    assert wanted["stopped"]
+    assert api.get(f"{CAPTURES}/{capture.pk}/files").data["results"] == [{"first": 1, "rows": 1}]
+
+
+def test_a_file_is_read_by_those_who_may_and_leaves_an_audit_entry(
+    relu: Version, api: APIClient, tmp_path: Path
+) -> None:
+    capture = started(api)
+    written(capture)
+    answer = api.get(f"{CAPTURES}/{capture.pk}/files/1")
+    assert answer["Cache-Control"] == "no-store"
+    copy = tmp_path / "copy.parquet"
+    copy.write_bytes(b"".join(answer.streaming_content))  # type: ignore[attr-defined]
+    assert read_rows(copy).ids == ["r-1"]
+    assert AuditEntry.objects.filter(action="capture.read").count() == 1
+    assert api.get(f"{CAPTURES}/{capture.pk}/files/2").status_code == 404
+
+
+def test_only_named_readers_read_the_captures_of_a_model(
+    relu: Version, api: APIClient, person: Callable[..., Any]
+) -> None:
+    capture = started(api)
+    written(capture)
+    other = person("reader", "operate")
+    assert api.put("/api/v1/models/relu/capture_readers", {"readers": []}, format="json").status_code == 403
+    with pytest.raises(Invalid, match="no person 'nobody'"):
+        capture_readers_set(model=relu.model, actor=SYSTEM, readers=["nobody"])
+    capture_readers_set(model=relu.model, actor=SYSTEM, readers=[other.get_username()])
+    assert api.get("/api/v1/models/relu/capture_readers").data == {"readers": ["reader"]}
+    assert api.get(f"{CAPTURES}/{capture.pk}/files/1").status_code == 403
+    assert api.post(CAPTURES, {"consent": True}, format="json").status_code == 403
+    assert not AuditEntry.objects.filter(action="capture.read").exists()
+    capture_readers_set(model=relu.model, actor=SYSTEM, readers=[])
+    assert api.get(f"{CAPTURES}/{capture.pk}/files/1").status_code == 200
+
+
+def test_a_deletion_takes_everything_at_once(relu: Version, api: APIClient) -> None:
+    capture = started(api)
+    written(capture)
+    assert api.delete(f"{CAPTURES}/{capture.pk}").status_code == 204
+    assert list(settings.CAPTURE_DIR.iterdir()) == []
+    assert not Capture.objects.exists()
+    assert api.get(f"{CAPTURES}/{capture.pk}").status_code == 404
+
+
+def test_old_captures_and_folders_without_a_row_are_deleted(
+    relu: Version, api: APIClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, old, orphan = started(api), started(api), started(api)
+    Capture.objects.filter(pk=old.pk).update(keep_until=timezone.now() - timedelta(seconds=1))
+    Capture.objects.filter(pk=orphan.pk).delete()
+    assert captures_expire() == 1
+    assert {path.name for path in settings.CAPTURE_DIR.iterdir()} == {str(kept.pk), str(orphan.pk)}  # it may be new
+    monkeypatch.setattr("dashboard.captures.services._an_hour_ago", lambda: timezone.now().timestamp() + 60)
+    captures_expire()
+    captures_expire()
+    assert [path.name for path in settings.CAPTURE_DIR.iterdir()] == [str(kept.pk)]
+
+
+def test_the_pages_start_show_and_delete_a_capture(relu: Version, as_person: Callable[..., Client]) -> None:
+    operator, viewer = as_person("olga", "operate"), as_person("vera")
+    refused = operator.post("/models/relu/captures/start", {"percent": "x", "consent": "on"})
+    assert refused.status_code == 400
+    assert b'value="x"' in refused.content
+    assert operator.post("/models/relu/captures/start", {"input.x": "round 0.5", "consent": "on"}).status_code == 302
+    capture = Capture.objects.get()
+    written(capture)
+    page = f"/models/relu/captures/{capture.pk}"
+    assert "x: round 0.5" in operator.get(page).content.decode()
+    assert "FP32 [1, 4]: 1.5" in operator.post(page).content.decode()
+    assert "r-1" not in viewer.get(page).content.decode()
+    assert viewer.post(page).status_code == 403
+    assert operator.post(f"{page}/stop").status_code == 302
+    assert operator.post(f"{page}/delete").status_code == 302
+    assert "No captures yet" in operator.get("/models/relu/captures").content.decode()
+
+
+def test_a_damaged_file_is_told_on_the_page(relu: Version, api: APIClient, as_person: Callable[..., Client]) -> None:
+    capture = started(api)
+    (capture.folder / file_name(1, 1)).write_bytes(b"PAR1")
+    answer = as_person("olga", "operate").post(f"/models/relu/captures/{capture.pk}")
+    assert answer.status_code == 409
+    assert b"cannot be read" in answer.content

@@ -1,0 +1,243 @@
+"""Captures of a server: what is kept, masked and bounded, and that nothing follows requests without one."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from repository.core.captures import WANTED, capture_files, counters_path, read_counts
+from serving.captures import capture as capture_module
+from serving.captures import captures as captures_module
+from serving.core.errors import ServingError
+from serving.server.inference_server import InferenceServer
+from tests.serving.captures.wanted import captured, counts, numbers, want
+from tests.serving.gate import until
+from tests.serving.in_process import core
+from tests.serving.requests import in_flight
+from tests.support import model_factory
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.long]
+
+
+@pytest.fixture(autouse=True)
+def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for module, name in (
+        (captures_module, "LOOK_S"), (captures_module, "WORK_S"), (capture_module, "FLUSH_S"), (capture_module, "TELL_S")
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, 0.02)
+    yield
+    for name in ("a", "b", "c", "c1", "c2", "d"):
+        counters_path(tmp_path / "captures" / name).unlink(missing_ok=True)
+
+
+@contextlib.asynccontextmanager
+async def server_of(tmp_path: Path, **options: Any) -> AsyncIterator[InferenceServer]:
+    models = tmp_path / "models"
+    if not models.exists():
+        model_factory.onnx_scale(models)
+    async with core(models, load_model=("scale",), capture_folder=tmp_path / "captures", **options) as server:
+        yield server
+
+
+async def begun(server: InferenceServer, model: str = "scale", count: int = 1) -> None:
+    await until(lambda: len(server._captures.running.get(model, ())) == count)
+
+
+async def ask(server: InferenceServer, value: float = 1.0, width: int = 1, **fields: Any) -> object:
+    answered: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    inputs = {"INPUT0": np.full((1, width), value, np.float32)}
+    request = in_flight("scale", inputs, lambda answer, final: answered.set_result(answer), **fields)
+    try:
+        server.infer(request, "http")
+    except ServingError as error:
+        return error
+    return await answered
+
+
+async def written(folder: Path, count: int) -> None:
+    await until(lambda: sum(file.rows for file in capture_files(folder)) >= count)
+
+
+async def test_requests_are_kept_with_their_answers(tmp_path: Path) -> None:
+    folder = want(tmp_path / "captures" / "c1", "scale")
+    async with server_of(tmp_path) as server:
+        await begun(server)
+        for number in range(3):
+            await ask(server, number, id=f"r{number}")
+        await written(folder, 3)
+    rows = captured(folder)
+    assert [name for one in rows for name in one.ids] == ["r0", "r1", "r2"]
+    first = rows[0]
+    assert (first.inputs["INPUT0"].tensor(0), first.outputs["OUTPUT0"].tensor(0)) == ([[0.0]], [[0.0]])
+    assert (first.versions[0], first.arms[0], first.errors[0]) == (1, "", None)
+    assert first.latency_us[0] > 0
+    found = counts(folder)
+    assert (found["chosen"], found["written"], found["waiting"], found["dropped"], found["lost"]) == (3, 3, 0, {}, 0)
+    assert all(file.path.stat().st_mode & 0o77 == 0 for file in capture_files(folder))
+
+
+async def test_without_a_capture_no_request_is_followed(tmp_path: Path) -> None:
+    async with server_of(tmp_path) as server:
+        assert not server._observed
+        folder = want(tmp_path / "captures" / "c1", "another")
+        await begun(server, "another")
+        assert server._observed
+        request = in_flight("scale", {"INPUT0": np.ones((1, 1), np.float32)})
+        server.infer(request, "http")
+        assert request.observers == ()
+        want(folder, "another", stopped=True)
+        await until(lambda: not server._observed)
+    assert counts(folder)["ended"] == "stopped"
+    assert not counters_path(folder).exists()
+
+
+async def test_a_model_s_own_requests_are_not_kept(tmp_path: Path) -> None:
+    want(tmp_path / "captures" / "c1", "scale")
+    async with server_of(tmp_path) as server:
+        await begun(server)
+        request = in_flight("scale", {"INPUT0": np.ones((1, 1), np.float32)})
+        server.infer(request)
+        assert request.observers == ()
+
+
+async def test_only_errors_are_kept_if_that_is_wanted(tmp_path: Path) -> None:
+    folder = want(tmp_path / "captures" / "c1", "scale", errors_only=True)
+    async with server_of(tmp_path) as server:
+        await begun(server)
+        await ask(server)
+        assert isinstance(await ask(server, width=3), ServingError)
+        await written(folder, 1)
+    [rows] = captured(folder)
+    assert counts(folder)["chosen"] == 1
+    assert rows.errors[0] is not None
+    assert rows.outputs == {}
+    assert rows.inputs["INPUT0"].shapes.tolist() == [1, 3]
+
+
+async def test_tensors_are_masked_before_they_are_written(tmp_path: Path) -> None:
+    masks = {"inputs": {"INPUT0": {"rule": "drop"}}, "outputs": {"OUTPUT0": {"rule": "round", "step": 0.5}}}
+    folder = want(tmp_path / "captures" / "c1", "scale", **masks)
+    async with server_of(tmp_path) as server:
+        await begun(server)
+        await ask(server, 0.4)
+        await written(folder, 1)
+    [rows] = captured(folder)
+    assert rows.inputs["INPUT0"].tensor(0) is None
+    assert rows.outputs["OUTPUT0"].tensor(0) == [[1.0]]
+
+
+async def test_a_capture_ends_when_its_bytes_are_used(tmp_path: Path) -> None:
+    folder = want(tmp_path / "captures" / "c1", "scale", bytes=1)
+    async with server_of(tmp_path) as server:
+        await begun(server)
+        await ask(server)
+        await until(lambda: "scale" not in server._captures.running)
+        await ask(server)
+    assert counts(folder)["ended"] == "bytes"
+    assert numbers(folder) == [1]
+
+
+async def test_a_capture_ends_at_its_time(tmp_path: Path) -> None:
+    folder = want(tmp_path / "captures" / "c1", "scale", until=1.0)
+    async with server_of(tmp_path) as server:
+        await until(lambda: (found := read_counts(folder)) is not None and found["ended"] == "time")
+        await until(lambda: not server._captures.running)
+
+
+async def test_a_capture_goes_on_after_a_restart(tmp_path: Path) -> None:
+    folder = want(tmp_path / "captures" / "c1", "scale")
+    for _ in range(2):
+        async with server_of(tmp_path) as server:
+            await begun(server)
+            await ask(server)
+            await ask(server)
+    assert numbers(folder) == [1, 2, 3, 4]
+    assert (counts(folder)["written"], counts(folder)["lost"]) == (4, 0)
+
+
+async def test_requests_beyond_the_queue_are_dropped_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = want(tmp_path / "captures" / "c1", "scale")
+    monkeypatch.setattr(capture_module, "FLUSH_S", 3600.0)
+    monkeypatch.setattr(capture_module, "MAX_WAITING", 2)
+    monkeypatch.setattr(capture_module, "MAX_REQUEST_BYTES", 100)
+    async with server_of(tmp_path) as server:
+        await begun(server)
+        assert isinstance(await ask(server, width=30), ServingError)
+        for _ in range(5):
+            await ask(server)
+    assert numbers(folder) == [2, 3]
+    assert counts(folder)["dropped"] == {"large": 1, "full": 3}
+    assert counts(folder)["chosen"] == 6
+
+
+async def test_a_disk_that_fails_drops_and_counts_and_the_capture_recovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = want(tmp_path / "captures" / "c1", "scale", reserve=1 << 62)
+    async with server_of(tmp_path) as server:
+        await begun(server)
+        await ask(server)
+        await until(lambda: (found := read_counts(folder)) is not None and found["dropped"] == {"storage": 1})
+        assert counts(folder)["trouble"] == "the disk is nearly full"
+        want(folder, "scale", reserve=0)
+        await until(lambda: server._captures.running["scale"][0].wanted["reserve"] == 0)
+        await ask(server)
+        await written(folder, 1)
+    assert numbers(folder) == [2]
+    assert counts(folder)["trouble"] == ""
+
+
+async def test_a_deleted_capture_stays_deleted(tmp_path: Path) -> None:
+    folder = want(tmp_path / "captures" / "c1", "scale")
+    async with server_of(tmp_path) as server:
+        await begun(server)
+        await ask(server)
+        os.rename(folder, folder.with_name(".deleted-c1"))
+        await ask(server)
+        await until(lambda: not server._captures.running)
+    assert not folder.exists()
+    assert not counters_path(folder).exists()
+
+
+async def test_a_second_server_leaves_a_capture_to_the_first(tmp_path: Path) -> None:
+    folder = want(tmp_path / "captures" / "c1", "scale")
+    async with server_of(tmp_path) as first:
+        await begun(first)
+        async with server_of(tmp_path) as second:
+            want(tmp_path / "captures" / "c2", "other")
+            await until(lambda: any("other" in server._captures.running for server in (first, second)))
+            assert "scale" not in second._captures.running
+            await ask(first)
+    assert numbers(folder) == [1]
+
+
+async def test_counts_of_a_machine_that_was_restarted_are_read_from_the_folder(tmp_path: Path) -> None:
+    folder = want(tmp_path / "captures" / "c1", "scale")
+    async with server_of(tmp_path) as server:
+        await begun(server)
+        await ask(server)
+    counters_path(folder).unlink()
+    async with server_of(tmp_path) as server:
+        await begun(server)
+        await ask(server)
+    assert numbers(folder) == [1, 2]
+    assert counts(folder)["chosen"] == 2
+
+
+async def test_a_damaged_wish_spoils_no_other_capture(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name, content in (("a", b"{"), ("b", b'{"model": "scale"}'), ("c", b"[]")):
+        (tmp_path / "captures" / name).mkdir(parents=True)
+        (tmp_path / "captures" / name / WANTED).write_bytes(content)
+    folder = want(tmp_path / "captures" / "d", "scale")
+    async with server_of(tmp_path) as server:
+        await begun(server)
+        await ask(server)
+    assert numbers(folder) == [1]
+    assert len([line for line in caplog.messages if line.startswith("opening the capture")]) == 3
