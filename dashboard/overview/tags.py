@@ -13,8 +13,8 @@ from django.utils import timezone
 from dashboard.access.authorisation import Actor, Right, token_rights
 from dashboard.access.happenings import Happening
 from dashboard.accounts.accounts import granted
-from dashboard.alerts.selectors import firing_count
 from dashboard.accounts.tokens import groups_of
+from dashboard.alerts.selectors import firing_count
 from dashboard.catalog.selectors import ModelSummary, models_standing
 from dashboard.models import ApiToken, Job, ModelState
 from dashboard.overview.search_pages import PAGES

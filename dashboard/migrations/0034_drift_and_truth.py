@@ -10,7 +10,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('dashboard', '0030_captures'),
+        ('dashboard', '0033_captures'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     dependencies = [
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
-        ("dashboard", "0029_permission_texts"),
+        ("dashboard", "0032_usage"),
     ]
 
     operations = [
