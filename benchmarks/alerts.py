@@ -123,11 +123,19 @@ def alerts_of(requests: Sequence[int], bad: Sequence[int]) -> Iterator[Fired]:
             if found and state != "firing" and tells_already(kind.unless, episodes, now):
                 continue
             seen_at = now if found else seen_at
-            given = {"found": found, "now": now, "since": since, "seen_at": seen_at}
-            move = next_move(state, **given, hold_s=kind.hold_s, clear_s=kind.clear_s)
+            given = partial(
+                next_move,
+                found=found,
+                now=now,
+                since=since,
+                seen_at=seen_at,
+                hold_s=kind.hold_s,
+                clear_s=kind.clear_s,
+            )
+            move = given(state)
             if move == Move.OPEN:
                 state = "pending"
-                move = next_move(state, **given, hold_s=kind.hold_s, clear_s=kind.clear_s)
+                move = given(state)
             if move == Move.FIRE:
                 state = "firing"
                 yield Fired(kind.name, minute)
