@@ -90,7 +90,7 @@ bench-tuning: $(VENV)/.installed-dev  ## Replay the search of tunings over the g
 	$(BIN)/python -m benchmarks.tuning_grids replay $(or $(GRIDS),tests/dashboard/tuning/grids)
 
 bench-alerts: $(VENV)/.installed-dev  ## Simulate alerts for 90 days of 200 models, and write what was found to docs/performance.md.
-	$(BIN)/python -m benchmarks.alerts
+	$(BIN)/python -m benchmarks.alerts --write
 
 bench-drift: $(VENV)/.installed-dev  ## Measure which shifts the data drift finds, and write the tables of docs/drift.md.
 	$(BIN)/python -m benchmarks.drift

@@ -3,7 +3,7 @@
 `burning` decides which rules burn, `next_move` and `tells_already` which alerts fire; the kinds are those of the table. The
 traffic is random, with a day's rhythm and failures that the objective allows. The same seed gives the same figures.
 
-    python -m benchmarks.alerts [--days 90] [--models 200]
+    python -m benchmarks.alerts [--days 90] [--models 200] [--write]
 """
 
 import argparse
@@ -123,11 +123,19 @@ def alerts_of(requests: Sequence[int], bad: Sequence[int]) -> Iterator[Fired]:
             if found and state != "firing" and tells_already(kind.unless, episodes, now):
                 continue
             seen_at = now if found else seen_at
-            given = {"found": found, "now": now, "since": since, "seen_at": seen_at}
-            move = next_move(state, **given, hold_s=kind.hold_s, clear_s=kind.clear_s)
+            given = partial(
+                next_move,
+                found=found,
+                now=now,
+                since=since,
+                seen_at=seen_at,
+                hold_s=kind.hold_s,
+                clear_s=kind.clear_s,
+            )
+            move = given(state)
             if move == Move.OPEN:
                 state = "pending"
-                move = next_move(state, **given, hold_s=kind.hold_s, clear_s=kind.clear_s)
+                move = given(state)
             if move == Move.FIRE:
                 state = "firing"
                 yield Fired(kind.name, minute)
@@ -210,11 +218,12 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=90)
     parser.add_argument("--models", type=int, default=200)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--write", action="store_true", help="write the table to docs/performance.md")
     given = parser.parse_args()
     _set_up()
     text = table(simulate_all(given.days, given.models, given.workers), given.days, given.models)
     print(text)
-    if (given.days, given.models) == (90, 200):
+    if given.write:
         PAGE.write_text(MARKS.sub(lambda found: found[1] + text + found[2], PAGE.read_text()))
 
 
