@@ -25,11 +25,13 @@ from benchmarks.instructions.__main__ import count_cases
 from benchmarks.instructions.cases import Case
 from benchmarks.instructions.clients import TOKEN
 from benchmarks.instructions.counting import check_tools
+from repository.core.usage_log import Holder
 from serving.cli.options import Options
 from serving.core.batch import Batch
 from serving.core.in_flight import CallbackResponder, InFlightRequest
 from serving.core.request import InferenceRequest
 from serving.core.response import InferenceResponse
+from serving.usage.accounts import Account, Quota
 from serving.usage.ledger import Ledger
 
 PAIRS = 300
@@ -117,11 +119,29 @@ async def compare_times(folder: Path) -> None:
         await ledger.close()
 
 
+def time_checks() -> None:
+    """Print how long the check of quotas takes, which is all that a refused request costs: the fastest of many rounds."""
+    for number in (1, 3):
+        account = Account("x", Holder("t", "ada", ("lab",)))
+        account.quotas = tuple([Quota("person", "ada") for _ in range(number)])
+        for quota in account.quotas:
+            quota.requests_per_day = quota.rows_per_day = quota.compute_ns_per_day = 10**15
+            quota.interval_ns, quota.slack_ns = 1, 10**15
+        fastest = min(timed(lambda account=account: _check(account)) for _ in range(PAIRS))  # type: ignore[misc]
+        print(f"the check of {number} quotas with all four limits: {fastest:.0f} ns")
+
+
+def _check(account: Account) -> None:
+    for now_ns in range(CALLS):
+        account.blocked_by(now_ns)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--time-only", action="store_true", help="do not count instructions")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="slipway-usage-cost-") as folder:
+        time_checks()
         asyncio.run(compare_times(Path(folder)))
         if not given.time_only:
             count_instructions(Path(folder))

@@ -156,6 +156,8 @@ def test_the_servers_auth_file_holds_hashes_of_those_that_may_infer(
         "models": ["relu"],
         "rights": ["infer"],
         "expires_at": int(end.timestamp()),
+        "person": "olga",
+        "groups": [],
     }
     assert grants[0]["sha256"] == hashlib.sha256(settings.SERVER_INFER_KEY.encode()).hexdigest()
     assert len(grants) == 2
