@@ -21,6 +21,7 @@ from tests.dashboard.web.test_routes import PAGES as ROUTES
 NEEDS_MORE = {
     "advised_configuration",
     "batch",
+    "capture",
     "metrics",
     "model_archive",
     "model_existing",
