@@ -98,6 +98,7 @@ def test_a_file_is_read_by_those_who_may_and_leaves_an_audit_entry(
     assert answer["Cache-Control"] == "no-store"
     copy = tmp_path / "copy.parquet"
     copy.write_bytes(b"".join(answer.streaming_content))  # type: ignore[attr-defined]
+    answer.close()
     assert read_rows(copy).ids == ["r-1"]
     assert AuditEntry.objects.filter(action="capture.read").count() == 1
     assert api.get(f"{CAPTURES}/{capture.pk}/files/2").status_code == 404
@@ -118,7 +119,9 @@ def test_only_named_readers_read_the_captures_of_a_model(
     assert api.post(CAPTURES, {"consent": True}, format="json").status_code == 403
     assert not AuditEntry.objects.filter(action="capture.read").exists()
     capture_readers_set(model=relu.model, actor=SYSTEM, readers=[])
-    assert api.get(f"{CAPTURES}/{capture.pk}/files/1").status_code == 200
+    answer = api.get(f"{CAPTURES}/{capture.pk}/files/1")
+    answer.close()
+    assert answer.status_code == 200
 
 
 def test_a_deletion_takes_everything_at_once(relu: Version, api: APIClient) -> None:
