@@ -22,6 +22,7 @@ NEEDS_MORE = {
     "advised_configuration",
     "alert",
     "batch",
+    "capture",
     "metrics",
     "model_archive",
     "model_existing",
