@@ -85,7 +85,7 @@ def imported(folders: list[str]) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("folders", "files"),
     [
-        (["serving", "repository"], SERVER),
+        (["serving", "repository"], [*SERVER, "parquet.in"]),
         (["dashboard"], [*SERVER, "dashboard.in", "parquet.in", "drift.in"]),
         (["examples/models"], [*SERVER, "examples.in"]),
         (["tests", "benchmarks", "examples", "tools"], INSTALLED),
