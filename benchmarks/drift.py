@@ -27,7 +27,7 @@ REFERENCE = 10_000
 WINDOW_NUMBER = 100
 SIZES = (200, 500, 1000, 2000, 5000)
 SHIFTS = (0.1, 0.2, 0.3, 0.5, 1.0)  # standard deviations
-MOVED = (0.05, 0.1, 0.15, 0.2, 0.3)  # of the share of one category in four
+MOVED = (0.05, 0.1, 0.15, 0.2, 0.25)  # of the share of one category in four
 CATEGORIES = ("a", "b", "c", "d")
 Make = Callable[[np.random.Generator, int, float], Table]
 
