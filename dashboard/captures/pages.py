@@ -14,7 +14,7 @@ from dashboard.models import Capture
 from dashboard.shared.exceptions import DashboardError, Invalid, status_of
 from dashboard.shared.repository_errors import repository_errors
 from dashboard.templatetags.slipway import sentence
-from dashboard.web.addresses import get, get_and_post, post
+from dashboard.web.addresses import get, post
 from dashboard.web.pages import call_service, page_of, respond
 
 _CAPTURE = "models/<str:name>/captures/<uuid:pk>"
@@ -54,12 +54,24 @@ def start(request: HttpRequest, name: str) -> HttpResponse:
     return redirect("capture", name, found.pk)
 
 
-@get_and_post(_CAPTURE, Right.VIEW)
+@get(_CAPTURE, Right.VIEW)
 def capture(request: HttpRequest, name: str, pk: str) -> HttpResponse:
-    """Show a capture; with POST also its newest requests, for those who may read them, after an audit entry."""
+    return respond(request, "captures/capture", _capture_context(request, name, pk))
+
+
+@post(f"{_CAPTURE}/requests", CLIENT_DATA, name="capture_requests")
+def requests(request: HttpRequest, name: str, pk: str) -> HttpResponse:
+    """Show a capture with its newest requests, after an audit entry. It is a POST, so that no link or prefetch reads them."""
+    context = _capture_context(request, name, pk)
+    with repository_errors():
+        context["requests"] = newest_requests(context["capture"], actor_of(request))
+    return render(request, "captures/capture.html", context)
+
+
+def _capture_context(request: HttpRequest, name: str, pk: str) -> dict[str, Any]:
     head = model_context(name, "playground")
     found = capture_get(head["model"], pk)
-    context: dict[str, Any] = {
+    return {
         **head,
         "capture": found,
         "counts": found.counts,
@@ -68,11 +80,6 @@ def capture(request: HttpRequest, name: str, pk: str) -> HttpResponse:
         "masks": {**found.wanted["inputs"], **found.wanted["outputs"]},
         "may_read": may_read(actor_of(request), head["model"]),
     }
-    if request.method == "POST":
-        with repository_errors():
-            context["requests"] = newest_requests(found, actor_of(request))
-        return render(request, "captures/capture.html", context)
-    return respond(request, "captures/capture", context)
 
 
 @post(f"{_CAPTURE}/stop", CLIENT_DATA, name="capture_stop")

@@ -157,9 +157,9 @@ def test_the_pages_start_show_and_delete_a_capture(relu: Version, as_person: Cal
     written(capture)
     page = f"/models/relu/captures/{capture.pk}"
     assert "x: round 0.5" in operator.get(page).content.decode()
-    assert "FP32 [1, 4]: 1.5" in operator.post(page).content.decode()
+    assert "FP32 [1, 4]: 1.5" in operator.post(f"{page}/requests").content.decode()
     assert "r-1" not in viewer.get(page).content.decode()
-    assert viewer.post(page).status_code == 403
+    assert viewer.post(f"{page}/requests").status_code == 403
     assert operator.post(f"{page}/stop").status_code == 302
     assert operator.post(f"{page}/delete").status_code == 302
     assert "No captures yet" in operator.get("/models/relu/captures").content.decode()
@@ -168,6 +168,6 @@ def test_the_pages_start_show_and_delete_a_capture(relu: Version, as_person: Cal
 def test_a_damaged_file_is_told_on_the_page(relu: Version, api: APIClient, as_person: Callable[..., Client]) -> None:
     capture = started(api)
     (capture.folder / file_name(1, 1)).write_bytes(b"PAR1")
-    answer = as_person("operate").post(f"/models/relu/captures/{capture.pk}")
+    answer = as_person("operate").post(f"/models/relu/captures/{capture.pk}/requests")
     assert answer.status_code == 409
     assert b"cannot be read" in answer.content
