@@ -7,6 +7,7 @@ from datetime import timedelta
 from django.urls import reverse
 
 from dashboard.alerts.facts import QUEUE_S, Facts, Finding
+from dashboard.drift.selectors import drift_found
 from dashboard.models import ModelState, Rollout, ServerEvent
 from dashboard.objectives.burn import burning
 from dashboard.objectives.selectors import objectives, series_of
@@ -19,6 +20,7 @@ _STUCK = timedelta(minutes=15)  # a load that takes longer is told
 _STARTING = timedelta(minutes=2)
 _LEAST_QUEUE = 16  # a shorter queue is no trouble, however it grew
 _GROWTH = 2.0
+_MOST_COLUMNS = 5  # that a message names
 
 
 def _page(model_name: str, more: str = "") -> str:
@@ -102,6 +104,16 @@ def silent_process(_: Facts) -> Iterator[Finding]:
             yield Finding(
                 name, f"The {title} does not answer", f"While it is silent, {consequence}.", reverse("servers")
             )
+
+
+def data_drift(_: Facts) -> Iterator[Finding]:
+    for one in drift_found():
+        count, name = len(one.columns), one.model_name
+        title = f"{count} column{'s' if count > 1 else ''} of {name} drifted"
+        detail = f"In window {one.window} of monitor {one.monitor}: {', '.join(one.columns[:_MOST_COLUMNS])}"
+        more = f" and {count - _MOST_COLUMNS} more" if count > _MOST_COLUMNS else ""
+        address = f"{reverse('model_drift', args=[name])}?monitor={one.monitor}"
+        yield Finding(f"{name}, monitor {one.monitor}", title, f"{detail}{more}.", address, name)
 
 
 def queue_grows(facts: Facts) -> Iterator[Finding]:

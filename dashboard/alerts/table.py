@@ -186,6 +186,17 @@ DEFAULTS = (
         0,
     ),
     AlertKind(
+        "data_drift",
+        "Data drift",
+        _WARNING,
+        "The newest window of a monitor differs from its reference by more than chance.",
+        "Compare the two distributions. Retrain the model, or make a new reference if the change is expected.",
+        "See the columns",
+        finders.data_drift,
+        0,
+        60,
+    ),
+    AlertKind(
         "ends_soon",
         "Token or certificate ends",
         _WARNING,

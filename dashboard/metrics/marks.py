@@ -13,9 +13,9 @@ from django.db.models import Q
 from django.urls import reverse
 
 from dashboard.access.happenings import Happening, marked
-from dashboard.models import ReleaseSpan, Rollout, Server
+from dashboard.models import Alert, ReleaseSpan, Rollout, Server
 from dashboard.releases.selectors import releases_begun
-from dashboard.shared.choices import RolloutState
+from dashboard.shared.choices import RolloutState, Severity
 
 MOST_OF_A_SOURCE = 500
 
@@ -24,7 +24,7 @@ class Marker(TypedDict):
     """An event on a chart. at: in Unix seconds. address: the page with the details."""
 
     at: float
-    kind: str  # release, rollout, choices.EventKind, or the action of an audit entry
+    kind: str  # release, rollout, alert, choices.EventKind, or the action of an audit entry
     text: str
     model: str
     bad: bool  # whether something failed
@@ -104,7 +104,24 @@ def _of_rollout(row: Rollout, at: datetime, words: str, *, bad: bool) -> Marker:
     }
 
 
-SOURCES: tuple[Callable[[Shown], Iterable[Marker]], ...] = (_happenings, _releases, _rollouts)
+def _alerts(shown: Shown) -> Iterable[Marker]:
+    """Yield the alerts that fired. On the charts of a server, those about other servers are shown, too."""
+    rows = Alert.objects.filter(fired_at__range=(shown.since, shown.until))
+    if shown.model_name:
+        rows = rows.filter(model_name=shown.model_name)
+    for row in rows[:MOST_OF_A_SOURCE]:
+        if row.fired_at is not None:
+            yield {
+                "at": row.fired_at.timestamp(),
+                "kind": "alert",
+                "text": row.title,
+                "model": row.model_name,
+                "bad": row.severity == Severity.CRITICAL,
+                "address": reverse("alert", args=[row.pk]),
+            }
+
+
+SOURCES: tuple[Callable[[Shown], Iterable[Marker]], ...] = (_happenings, _releases, _rollouts, _alerts)
 
 
 def metrics_markers(*, server: Server, start: float, end: float, model_name: str = "") -> list[Marker]:

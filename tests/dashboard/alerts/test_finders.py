@@ -26,6 +26,8 @@ from dashboard.models import (
     Alert,
     AlertChannel,
     ApiToken,
+    DriftMonitor,
+    DriftWindow,
     ModelState,
     ModelSync,
     Objective,
@@ -65,6 +67,33 @@ def test_a_model_that_no_version_serves_is_not_ready(relu: Version, server: Serv
     ServerState.objects.update(state="down")
     assert subjects(finders.not_ready) == [], "the server is the fault"
     assert subjects(finders.server_down) == ["local"]
+
+
+def test_data_drift_in_the_newest_window_of_a_monitor_is_found(relu: Version) -> None:
+    now = timezone.now()
+    monitor = DriftMonitor.objects.create(
+        model=relu.model, window=100, alpha=0.01, threshold=0.1, windows=1, drifted_since=now
+    )
+    column = {
+        "kind": "number",
+        "test": "ks",
+        "statistic": 1.0,
+        "p": 0.0,
+        "adjusted_p": 0.0,
+        "score_name": "w",
+        "score": 1,
+    }
+    window = DriftWindow.objects.create(
+        monitor=monitor, number=1, first_at=now, last_at=now, requests=100, reference_requests=100, level=0.01,
+        compared=7, drifted=6, columns=[{**column, "name": f"x[{at}]", "drifted": at != 6} for at in range(7)],
+    )  # fmt: skip
+    (one,) = found(finders.data_drift)
+    assert (one.title, one.model_name) == ("6 columns of relu drifted", "relu")
+    assert one.detail == f"In window 1 of monitor {monitor.pk}: x[0], x[1], x[2], x[3], x[4] and 1 more."
+    assert one.address == f"/models/relu/data-drift?monitor={monitor.pk}"
+    window.delete()
+    DriftMonitor.objects.update(drifted_since=None)
+    assert found(finders.data_drift) == []
 
 
 def test_a_model_that_loads_for_long_is_not_ready(relu: Version) -> None:

@@ -1,7 +1,7 @@
 """Charts beside an earlier span: its figures, at the times of the present one, and what the page's request answers."""
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.test import Client
@@ -9,7 +9,7 @@ from django.test import Client
 from dashboard.metrics.marks import metrics_markers
 from dashboard.metrics.samples import Sample, encode
 from dashboard.metrics.selectors import metrics_before
-from dashboard.models import MetricSample, Model, Rollout, Server
+from dashboard.models import Alert, MetricSample, Model, Rollout, Server
 from tests.dashboard.feeds import PROCESS, usage
 
 pytestmark = pytest.mark.django_db
@@ -75,3 +75,17 @@ def test_a_rollout_is_marked_where_it_begins_and_where_it_ends(server: Server):
     assert found[0]["address"] == "/models/digits/rollouts/r-1/"
     assert len(metrics_markers(server=server, start=began + 50, end=began + 200)) == 1
     assert metrics_markers(server=server, start=began - 10, end=began + 200, model_name="other") == []
+
+
+def test_an_alert_is_marked_where_it_fired(server: Server):
+    fired = datetime.now(UTC) - timedelta(seconds=60)
+    Alert.objects.create(
+        kind="burn", subject="digits", model_name="digits", severity="critical", state="firing", title="digits burns",
+        fired_at=fired,
+    )  # fmt: skip
+    Alert.objects.create(kind="not_ready", subject="digits", model_name="digits", severity="critical", title="pending")
+    now = time.time()
+    (mark,) = metrics_markers(server=server, start=now - 100, end=now + 100, model_name="digits")
+    assert (mark["kind"], mark["text"], mark["bad"]) == ("alert", "digits burns", True)
+    assert metrics_markers(server=server, start=now - 100, end=now + 100, model_name="other") == []
+    assert len(metrics_markers(server=server, start=now - 100, end=now + 100)) == 1
