@@ -1,7 +1,7 @@
 """Counts the requests of each objective from the metrics history: by the minute for the last hours, by the hour for 30 days.
 
 Counting is a function of stored rows and replaces its own rows, so a restart, a gap or a second process changes no figure.
-The history keeps ten-second spans for a day only, so the counts are kept in rows of their own.
+The history keeps spans of ten seconds for hours and minutes for days, so the counts are kept in rows of their own.
 """
 
 import time
@@ -16,7 +16,7 @@ from dashboard.models import MetricSample, Objective, ObjectiveCount
 from dashboard.objectives.burn import HOUR, MINUTE, PERIOD_S
 from repository.core.histogram import BOUNDS_US
 
-_FINE, _COARSE = 10, 300  # resolutions of the history
+_, _FINE, _MIDDLE, _COARSE = sorted(RESOLUTIONS)  # 10 s, a minute, 10 minutes
 MINUTES_S = 7 * HOUR  # minutes are kept for the longest window that must be exact to the minute, and an hour more
 _LATE_S = 20 * MINUTE  # `watch` makes missing spans of the last 15 minutes when it starts
 _SOON_S = 3 * MINUTE
@@ -80,11 +80,14 @@ def objectives_count(now: float, seconds: int) -> None:
 
 
 def _count_history(objective: Objective, now: float) -> bool:
-    """Count what the history has of an objective's model, back to the model's creation."""
+    """Count what the history has of an objective's model, back to the model's creation.
+
+    The last minutes may not be in its spans of a minute yet: `objectives_count` counts them next.
+    """
     born = int(objective.model.created_at.timestamp())
-    fine_from = max(int(now) - RESOLUTIONS[_FINE] + HOUR, born) // HOUR * HOUR
+    fine_from = max(int(now) - RESOLUTIONS[_MIDDLE] + HOUR, born) // HOUR * HOUR
     coarse = _usages(objective, _COARSE, max(int(now) - PERIOD_S, born), fine_from)
-    fine = _usages(objective, _FINE, max(fine_from, born // _FINE * _FINE), int(now) + MINUTE)
+    fine = _usages(objective, _MIDDLE, max(fine_from, born // _MIDDLE * _MIDDLE), int(now) + MINUTE)
     minutes = [one for one in fine if one[0] >= int(now - MINUTES_S) // HOUR * HOUR]
     with transaction.atomic():
         _write({objective: _summed([*coarse, *fine], objective, HOUR)}, HOUR)

@@ -35,7 +35,7 @@ class Usage(Endpoint):
             "currency": settings.DEVICE_HOUR_CURRENCY,
             "until": read_until()[0],
             "total": usage_total(rows),
-            "results": usage_by(rows, by),
+            "rows": usage_by(rows, by),
         }
         return Response(serializers.UsageSerializer(answer).data)
 

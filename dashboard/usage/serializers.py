@@ -28,7 +28,7 @@ class UsageSerializer(serializers.Serializer[Any]):
     currency = serializers.CharField(allow_blank=True)
     until = serializers.DateTimeField(allow_null=True, help_text="What the server answered later is not counted yet.")
     total = UsedSerializer()
-    results = UsedSerializer(many=True)
+    rows = UsedSerializer(many=True)
 
 
 class QuotaRequestSerializer(serializers.Serializer[Any]):

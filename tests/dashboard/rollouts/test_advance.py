@@ -93,7 +93,7 @@ def test_steps_come_when_their_time_is_over_and_the_last_is_promoted(rollout: Ro
     assert newest_release(model).aliases == {}
     assert look(server).state == "holding"  # for a week
     Rollout.objects.update(hold_until=timezone.now())
-    MetricSample.objects.create(server=server, model_name="relu", version=1, resolution=300, at=1.8e9, data=b"")
+    MetricSample.objects.create(server=server, model_name="relu", version=1, resolution=600, at=1.8e9, data=b"")
     done = look(server)
     assert done.state == "done"
     assert done.reason.startswith("Version 1 was unloaded; its last request was at 2027-01-15")

@@ -52,7 +52,7 @@ def in_auth_file(settings: Any) -> Any:
 def requests_by(api: APIClient, by: str) -> dict[str, int]:
     answer = api.get(f"/api/v1/usage?by={by}")
     assert answer.status_code == 200, answer.json()
-    return {row["name"]: row["requests"] for row in answer.json()["results"]}
+    return {row["name"]: row["requests"] for row in answer.json()["rows"]}
 
 
 @pytest.fixture
