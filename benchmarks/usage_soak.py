@@ -123,7 +123,8 @@ class LogReader:
     """The program that reads the log into a database, as `watch` does."""
 
     def __init__(self, data: Path) -> None:
-        self._environment = {**os.environ, "SLIPWAY_DATA": str(data), "DATABASE_URL": ""}
+        own = {"SLIPWAY_DATA": str(data), "DATABASE_URL": "", "DJANGO_SETTINGS_MODULE": "dashboard.settings"}
+        self._environment = {**os.environ, **own}
         self._process: subprocess.Popen[bytes] | None = None
         migrate = [sys.executable, "manage.py", "migrate", "-v", "0"]
         subprocess.run(migrate, cwd=ROOT, env=self._environment, check=True)
@@ -147,7 +148,6 @@ class LogReader:
 
 def read_log(once: bool) -> None:
     """Read the log into the database, once or until killed."""
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
     import django
 
     django.setup()

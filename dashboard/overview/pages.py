@@ -128,4 +128,4 @@ def _budgets() -> list[tuple[Objective, Budget]]:
 
 @get("health", Right.VIEW)
 def health_part(request: HttpRequest) -> HttpResponse:
-    return render(request, "overview/health.html", {"health": health(), "oob": True})
+    return render(request, "overview/health.html", {"health": health()})

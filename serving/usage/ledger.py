@@ -94,7 +94,7 @@ class Ledger:
 
     def _find(self, header: str) -> Account | None:
         digest = digest_of(header)
-        if not digest:  # another kind of check has let the request in, such as TorchServe's keys
+        if not digest:  # another kind of check has let the request in, such as that of a plugin
             return None
         if self._file.version != self._version:
             self._reload()

@@ -49,14 +49,16 @@ function setTheme(choice) {
   document.dispatchEvent(new CustomEvent("theme"));
 }
 
-/** Shows failures in the page's icon and title. */
+/** Shows failures in the page's icon and title, and the number of firing alerts in the rail. */
 function showHealth() {
-  const { favicon = "", failing } = $("#health")?.dataset ?? {};
+  const { favicon = "", failing, firing = "0" } = $("#health")?.dataset ?? {};
   if (failing === undefined) return;
   const link = need('link[rel="icon"]', HTMLLinkElement);
   if (link.getAttribute("href") !== favicon) link.setAttribute("href", favicon);
   const plain = document.title.replace(/^\(\d+ failed\) /, "");
   document.title = Number(failing) > 0 ? `(${failing} failed) ${plain}` : plain;
+  need("#rail-alerts-count", HTMLElement).textContent = firing;
+  need("#rail-alerts", HTMLElement).hidden = firing === "0";
 }
 
 /**
