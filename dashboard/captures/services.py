@@ -186,23 +186,24 @@ def captures_expire() -> int:
         capture_delete(capture=capture, actor=SYSTEM)
     root = Path(settings.CAPTURE_DIR)
     for folder in list(root.iterdir()) if root.is_dir() else []:
-        if folder.name.startswith(_DELETED):
-            shutil.rmtree(folder, ignore_errors=True)
-        elif _is_orphan(folder):
-            _hide(folder)  # the next run deletes it
+        hidden = _hide(folder) if _is_orphan(folder) else folder
+        if hidden is not None and hidden.name.startswith(_DELETED):
+            shutil.rmtree(hidden, ignore_errors=True)
     return len(over)
 
 
 def _is_orphan(folder: Path) -> bool:
-    """Return whether a folder belongs to a capture that was deleted with its model. A new capture has its row first."""
+    """Return whether a folder belongs to a capture that was deleted with its model.
+
+    A new capture has its folder a moment before others see its row."""
     try:
-        return not Capture.objects.filter(pk=UUID(folder.name)).exists() and folder.stat().st_mtime < _an_hour_ago()
+        return folder.stat().st_mtime < _a_minute_ago() and not Capture.objects.filter(pk=UUID(folder.name)).exists()
     except (ValueError, FileNotFoundError):
         return False
 
 
-def _an_hour_ago() -> float:
-    return timezone.now().timestamp() - 3600
+def _a_minute_ago() -> float:
+    return timezone.now().timestamp() - 60
 
 
 def _write_wanted(capture: Capture) -> None:

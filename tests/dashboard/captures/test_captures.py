@@ -141,8 +141,7 @@ def test_old_captures_and_folders_without_a_row_are_deleted(
     Capture.objects.filter(pk=orphan.pk).delete()
     assert captures_expire() == 1
     assert {path.name for path in settings.CAPTURE_DIR.iterdir()} == {str(kept.pk), str(orphan.pk)}  # it may be new
-    monkeypatch.setattr("dashboard.captures.services._an_hour_ago", lambda: timezone.now().timestamp() + 60)
-    captures_expire()
+    monkeypatch.setattr("dashboard.captures.services._a_minute_ago", lambda: timezone.now().timestamp() + 60)
     captures_expire()
     assert [path.name for path in settings.CAPTURE_DIR.iterdir()] == [str(kept.pk)]
 
