@@ -195,9 +195,12 @@ def captures_expire() -> int:
 def _is_orphan(folder: Path) -> bool:
     """Return whether a folder belongs to a capture that was deleted with its model.
 
-    A new capture has its folder a moment before others see its row."""
+    A new capture has its folder a moment before others see its row. The server may still write to that folder, so the age is
+    that of the file that starts a capture."""
+    wanted = folder / WANTED
     try:
-        return folder.stat().st_mtime < _a_minute_ago() and not Capture.objects.filter(pk=UUID(folder.name)).exists()
+        begun = (wanted if wanted.exists() else folder).stat().st_mtime
+        return begun < _a_minute_ago() and not Capture.objects.filter(pk=UUID(folder.name)).exists()
     except (ValueError, FileNotFoundError):
         return False
 
