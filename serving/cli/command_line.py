@@ -474,7 +474,11 @@ def _other_flags(add: Add) -> None:
         action="append",
         default=[],
     )
-    add("--metrics-buckets-per-doubling", latency_buckets, "latency buckets for each doubling: 1, 2, 5 or 10")
+    add(
+        "--metrics-buckets-per-doubling",
+        latency_buckets,
+        "latency buckets for each doubling: 1, 2, 5 or 10; 0 leaves only sums and counts",
+    )
     add("--metrics-interval-ms", count, "milliseconds between two readings of the machine's metrics")
     add("--allow-cpu-metrics", boolean, "show the machine's CPU and memory")
     add("--allow-gpu-metrics", boolean, "show its GPUs")

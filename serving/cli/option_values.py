@@ -153,8 +153,8 @@ def count(text: str) -> int:
 
 
 def latency_buckets(text: str) -> int:
-    if text not in ("1", "2", "5", "10"):
-        raise argparse.ArgumentTypeError(f"expected 1, 2, 5 or 10, got '{text}'")
+    if text not in ("0", "1", "2", "5", "10"):
+        raise argparse.ArgumentTypeError(f"expected 0, 1, 2, 5 or 10, got '{text}'")
     return int(text)
 
 

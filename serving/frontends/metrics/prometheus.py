@@ -116,14 +116,16 @@ _GPU_GAUGES: list[tuple[str, str, str, Callable[[Gpu], int | float | None]]] = [
 
 
 class LatencyBuckets:
-    """The exported buckets of latencies, from 32 us to 67 s: 1, 2, 5 or 10 buckets for each doubling.
+    """The exported buckets of latencies, from 32 us to 67 s: 1, 2, 5 or 10 buckets for each doubling, or 0 for none but +Inf.
 
     The bounds of 10 buckets include those of 1, 2 and 5. All are also bounds of the internal, finer buckets.
     """
 
     def __init__(self, to_a_doubling: int) -> None:
-        steps = _STEPS[:: len(_STEPS) // to_a_doubling]
-        self.bounds_us = [*(start * step // 16 for start in _DOUBLINGS_US[:-1] for step in steps), _DOUBLINGS_US[-1]]
+        self.bounds_us: list[int] = []
+        if to_a_doubling:
+            steps = _STEPS[:: len(_STEPS) // to_a_doubling]
+            self.bounds_us = [start * step // 16 for start in _DOUBLINGS_US[:-1] for step in steps] + _DOUBLINGS_US[-1:]
         self.le = [*(f"{bound / 1e6:.12g}" for bound in self.bounds_us), "+Inf"]
         self._of_fine = [bisect_left(self.bounds_us, bound) for bound in BOUNDS_US]
 
@@ -386,7 +388,7 @@ def _merged_lines(name: str, labels: str, histogram: Histogram, buckets: Latency
 
     A histogram without counts has only one bucket for each doubling. Otherwise the many models without requests would make the
     page ten times as long."""
-    found = buckets if histogram.total else _UNUSED
+    found = buckets if histogram.total or not buckets.bounds_us else _UNUSED
     return _histogram_lines(name, labels, found.le, found.merged(histogram.counts), histogram.sum_ns / 1e9)
 
 
@@ -396,6 +398,8 @@ def _batch_lines(model: _Model) -> list[str]:
     for size, batch in model.statistics.batches.items():
         merged[min(max(size - 1, 0).bit_length(), len(BATCH_BOUNDS))] += batch.count
         rows += size * batch.count
+    if not model.buckets.bounds_us:
+        return _histogram_lines("slipway_batch_size", model.labels, _BATCH_LE[-1:], [sum(merged)], rows)
     return _histogram_lines("slipway_batch_size", model.labels, _BATCH_LE, merged, rows)
 
 

@@ -101,6 +101,16 @@ def test_fewer_buckets_to_a_doubling_have_bounds_that_more_have(to_a_doubling: i
     assert set(bounds) <= set(prometheus.FINEST.bounds_us)
 
 
+def test_without_buckets_histograms_have_their_sums_and_counts() -> None:
+    model = ModelStatistics("m", 1)
+    model.request_latency.add(2_000_000)
+    page = "".join(prometheus.of_models([model], buckets=prometheus.LatencyBuckets(0)))
+    assert set(re.findall(r'le="([^"]+)"', page)) == {"+Inf"}
+    assert buckets_on(page) == [(math.inf, 1)]
+    assert re.search(r"^slipway_request_duration_seconds_sum\{.*\} 0.002$", page, re.MULTILINE)
+    assert re.search(r"^slipway_request_duration_seconds_count\{.*\} 1$", page, re.MULTILINE)
+
+
 @pytest.mark.parametrize(("flags", "buckets"), [((), 212), (("--metrics-buckets-per-doubling=2",), 44)])
 def test_a_model_without_requests_has_few_buckets_and_all_of_them_from_its_first_request_on(
     tmp_path: Path, flags: tuple[str, ...], buckets: int
