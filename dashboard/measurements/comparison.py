@@ -37,13 +37,16 @@ class Difference:
 
     @property
     def words(self) -> str:
-        """The difference in words: "faster by 12 % ± 3 %"."""
+        """The difference in words: "faster by 12 % ± 3 %", or "3.1 ± 0.2 times as long"."""
         if self.change is None:
             return "not known for both"
         if self.spread is None:
             return "too few windows to tell"
         if self.better is None:
             return "no difference beyond the spread"
+        if self.change >= 1:
+            times = f"{three_digits(1 + self.change)} ± {three_digits(self.spread)} times as"
+            return f"{times} many requests a second" if self.name == "per_second" else f"{times} long"
         amount = f"{three_digits(abs(self.change) * 100)} % ± {three_digits(self.spread * 100)} %"
         if self.name == "per_second":
             return f"{amount} {'more' if self.better else 'fewer'} requests a second"

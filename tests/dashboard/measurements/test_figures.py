@@ -96,6 +96,8 @@ def figures_of(value: float, spread: float | None) -> LoadFigures:
         ("p99_ms", (8, 0.1), (10, 0.1), "slower by 25 % ± 2 %"),
         ("per_second", (100, 1), (120, 1), "20 % ± 1.56 % more requests a second"),
         ("per_second", (120, 1), (100, 1), "16.7 % ± 1.08 % fewer requests a second"),
+        ("p99_ms", (2, 0.01), (164, 1), "82 ± 0.647 times as long"),
+        ("per_second", (100, 1), (250, 1), "2.5 ± 0.027 times as many requests a second"),
         ("p99_ms", (10, 1), (10.5, 1), "no difference beyond the spread"),
         ("p99_ms", (10, None), (20, 1), "too few windows to tell"),
     ],

@@ -121,6 +121,7 @@ def test_a_scikit_learn_pickle_ends_in_a_right_answer(with_tabular: Up, chromium
     path = EXPORTED / "sklearn_pickle" / "files" / "model.pkl"
     drop(page, "pickled", path)
     expect(page.get_by_role("heading", name="Convert it here")).to_be_visible()
+    expect(page.get_by_text("Needs a conversion")).to_be_visible()
     expect(page.get_by_text("Nothing that the pickle imports is known to do harm.")).to_be_visible()
     page.get_by_label("Run the code of these files").check()
     page.get_by_role("button", name="Convert").click()
