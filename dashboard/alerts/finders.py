@@ -8,6 +8,7 @@ from django.urls import reverse
 
 from dashboard.alerts.facts import QUEUE_S, Facts, Finding
 from dashboard.drift.selectors import drift_found
+from dashboard.metrics.samples import FINE
 from dashboard.models import ModelState, Rollout, ServerEvent
 from dashboard.objectives.burn import burning
 from dashboard.objectives.selectors import objectives, series_of
@@ -128,13 +129,13 @@ def queue_grows(facts: Facts) -> Iterator[Finding]:
 def growing(pending: Mapping[int, int], now: int) -> bool:
     """Return whether a queue grows: in each of the last three minutes it was longer than in the one before, and it has doubled.
 
-    pending: the longest queue of each ten seconds, by its time. A minute's figure is its shortest queue, so that a burst that
+    pending: the longest queue of each FINE seconds, by its time. A minute's figure is its shortest queue, so that a burst that
     is worked off does not count.
     """
-    last = now - now % 10
+    last = now - now % FINE
     minutes = []
     for start in range(last - QUEUE_S, last, 60):
-        values = [pending[at] for at in range(start, start + 60, 10) if at in pending]
+        values = [pending[at] for at in range(start, start + 60, FINE) if at in pending]
         if len(values) < 4:  # an idle or unwatched part
             return False
         minutes.append(min(values))

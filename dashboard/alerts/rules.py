@@ -10,12 +10,11 @@ from typing import NamedTuple
 from django.urls import reverse
 
 from dashboard.alerts.facts import Facts, Finding
-from dashboard.metrics.samples import decode, merge_processes
+from dashboard.metrics.samples import FINE, decode, merge_processes
 from dashboard.metrics.usage import combine, combine_side_by_side, figures
 from dashboard.models import AlertRule, MetricSample
 
-_ROW_S = 10
-_LATE_S = 30  # a row of ten seconds is there at most so long after it ended
+_LATE_S = 30  # a row of FINE seconds is there at most so long after it ended
 
 
 class Figure(NamedTuple):
@@ -49,7 +48,7 @@ def find_by_rule(rule: AlertRule, facts: Facts) -> Iterator[Finding]:
     """Find the servers or the model for which a rule's figure is beyond its value."""
     figure = FIGURES[rule.figure]
     start = int(facts.timestamp) - _LATE_S - 60 * rule.minutes
-    start -= start % _ROW_S
+    start -= start % FINE
     for server in facts.servers:
         value = figure_of(server.pk, rule.model_name, rule.figure, start, start + 60 * rule.minutes)
         if value is None or not (value > rule.threshold if rule.above else value < rule.threshold):
@@ -69,7 +68,7 @@ def find_by_rule(rule: AlertRule, facts: Facts) -> Iterator[Finding]:
 
 def figure_of(server: int, model_name: str, name: str, start: int, end: int) -> float | None:
     """Return a figure of [start, end) on one server; None if `watch` did not run, or nothing was measured."""
-    rows = MetricSample.objects.filter(server=server, resolution=_ROW_S, at__gte=start, at__lt=end)
+    rows = MetricSample.objects.filter(server=server, resolution=FINE, at__gte=start, at__lt=end)
     whole = [(at, decode(data)) for at, data in rows.filter(model_name="").values_list("at", "data")]
     if not whole:
         return None
@@ -81,5 +80,5 @@ def figure_of(server: int, model_name: str, name: str, start: int, end: int) -> 
         for at, data in rows.filter(model_name=model_name).values_list("at", "data"):
             usages.setdefault(at, []).append(decode(data).usage)
     usage = combine(combine_side_by_side(parts) for parts in usages.values())
-    value = figures(usage, _ROW_S * len(whole))[name]  # type: ignore[literal-required]
+    value = figures(usage, FINE * len(whole))[name]  # type: ignore[literal-required]
     return None if value is None else float(value)

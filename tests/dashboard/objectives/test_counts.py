@@ -8,7 +8,6 @@ import pytest
 from rest_framework.test import APIClient
 
 from dashboard.access.authorisation import Actor
-from dashboard.metrics.samples import RESOLUTIONS
 from dashboard.metrics.services import metrics_store_tick
 from dashboard.models import MetricSample, Model, Objective, ObjectiveCount, Server, Version
 from dashboard.objectives.burn import HOUR, MINUTE
@@ -85,7 +84,7 @@ def test_spans_that_are_made_late_are_counted_after_a_restart(server: Server, ob
 def test_a_new_objective_counts_the_history_before_it(server: Server, model: Model, actor: Actor) -> None:
     store(server, NOW - 400, 401, requests=3, each_us=80_000)
     MetricSample.objects.create(
-        server=server, model_name="digits", version=1, resolution=max(RESOLUTIONS), at=NOW - 240 * HOUR,
+        server=server, model_name="digits", version=1, resolution=600, at=NOW - 240 * HOUR,
         data=MetricSample.objects.filter(model_name="digits").earliest("pk").data,
     )  # fmt: skip
     objective = objective_set(model=model, actor=actor, percent=99.0, latency_ms=50.0)
