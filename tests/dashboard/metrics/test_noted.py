@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
 
-from dashboard.metrics.noted import KEPT_S, MOST, failure_causes, noted_prune, noted_requests, noted_store
+from dashboard.metrics.noted import KEPT_S, MOST, Wanted, failure_causes, noted_prune, noted_requests, noted_store
 from dashboard.models import FailureCount, Model, NotedRequest, Server
 from dashboard.servers.messages import NotedAnswer, NotedSpan, ToldRequest
 
@@ -50,21 +50,21 @@ def answer(*spans: NotedSpan) -> NotedAnswer:
 def test_a_span_that_is_read_twice_is_stored_once(server: Server):
     for _ in range(2):
         noted_store(server=server, answer=answer(span(1, NOW, (900, 500), failures=3)))
-    assert [row.duration_us for row in noted_requests(model_name="digits", start=NOW, end=NOW + 9, failed=False)] == [
+    assert [row.duration_us for row in noted_requests(Wanted("digits", NOW, NOW + 9), failed=False)] == [
         900,
         500,
     ]
-    [cause] = failure_causes(model_name="digits", start=NOW, end=NOW + 9)
+    [cause] = failure_causes(Wanted("digits", NOW, NOW + 9))
     assert (cause.cause, cause.count, cause.first, cause.last) == ("bad row #", 3, NOW, NOW + 5)
     assert cause.example is not None
     assert cause.example.details["message"].endswith(SECRET)
-    assert noted_requests(model_name="digits", start=NOW + 60, end=NOW + 90, failed=False) == []
-    assert failure_causes(model_name="digits", start=NOW + 60, end=NOW + 90) == []
+    assert noted_requests(Wanted("digits", NOW + 60, NOW + 90), failed=False) == []
+    assert failure_causes(Wanted("digits", NOW + 60, NOW + 90)) == []
 
 
 def test_the_phases_of_a_request_are_parts_of_its_time(server: Server):
     noted_store(server=server, answer=answer(span(1, NOW, (1000,))))
-    [row] = noted_requests(model_name="digits", start=NOW, end=NOW, failed=False)
+    [row] = noted_requests(Wanted("digits", NOW, NOW), failed=False)
     assert [(phase.name, phase.ms, phase.x, phase.width) for phase in row.phases] == [
         ("queue", 0.5, 0, 50), ("input", 0.01, 50, 1), ("compute", 0.25, 51, 25), ("output", 0.01, 76, 1),
     ]  # fmt: skip
@@ -76,7 +76,7 @@ def test_old_rows_are_thinned_out_and_counts_are_kept(server: Server):
     for number in range(30):
         noted_store(server=server, answer=answer(span(number + 1, NOW + 60 * number, (100 + number,), failures=2)))
     noted_prune(NOW + 4 * 3600)
-    kept = noted_requests(model_name="digits", start=NOW, end=NOW + 3600, failed=False)
+    kept = noted_requests(Wanted("digits", NOW, NOW + 3600), failed=False)
     assert [row.duration_us for row in kept] == [129, 128, 127, 126, 125]
     assert NotedRequest.objects.filter(failed=True).count() == MOST
     [counted] = FailureCount.objects.all()
@@ -93,7 +93,7 @@ def test_what_a_strange_server_tells_is_kept_within_bounds(server: Server):
     late = span(2, NOW, (), failures=1)
     late["start"], late["causes"][0]["first"], late["causes"][0]["last"] = 1e300, -5.0, 1e300
     noted_store(server=server, answer=answer(odd, late))
-    [cause] = failure_causes(model_name="digits", start=NOW, end=NOW + 9)
+    [cause] = failure_causes(Wanted("digits", NOW, NOW + 9))
     assert cause.last_at.year > 2026
     assert NotedRequest.objects.count() == 1
 
