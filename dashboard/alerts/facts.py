@@ -16,7 +16,10 @@ _MOST_TROUBLED = 200
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A subject for which a condition holds now. address: the page that leads to the cause, and where the button goes."""
+    """A subject for which a condition holds now. address: the page that leads to the cause, and where the button goes.
+
+    A page of requests has the moment from which on the cause is looked for (`from`), and the part of the page as its anchor.
+    """
 
     subject: str
     title: str

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from django.urls import reverse
 
 from dashboard.alerts.facts import Facts, Finding
+from dashboard.alerts.finders import FAILED, SLOWEST, charts_address, requests_address
 from dashboard.metrics.samples import FINE, decode, merge_processes
 from dashboard.metrics.usage import combine, combine_side_by_side, figures
 from dashboard.models import AlertRule, MetricSample
@@ -18,23 +19,24 @@ _LATE_S = 30  # a row of FINE seconds is there at most so long after it ended
 
 
 class Figure(NamedTuple):
-    """A charted figure. process: of the server's process, not of a model."""
+    """A charted figure. process: of the server's process, not of a model. part: of the tab Requests that shows its cause."""
 
     label: str
     unit: str
     process: bool = False
+    part: str = ""
 
 
 FIGURES: Mapping[str, Figure] = {
     "rps": Figure("Requests", "/s"),
-    "errors": Figure("Errors", "/s"),
+    "errors": Figure("Errors", "/s", part=FAILED),
     "cancelled": Figure("Cancelled requests", "/s"),
-    "failed_rejected": Figure("Rejected requests", "/s"),
-    "p50": Figure("p50 latency", "ms"),
-    "p95": Figure("p95 latency", "ms"),
-    "p99": Figure("p99 latency", "ms"),
-    "queue_ms": Figure("Mean queue time", "ms"),
-    "compute_ms": Figure("Mean compute time", "ms"),
+    "failed_rejected": Figure("Rejected requests", "/s", part=FAILED),
+    "p50": Figure("p50 latency", "ms", part=SLOWEST),
+    "p95": Figure("p95 latency", "ms", part=SLOWEST),
+    "p99": Figure("p99 latency", "ms", part=SLOWEST),
+    "queue_ms": Figure("Mean queue time", "ms", part=SLOWEST),
+    "compute_ms": Figure("Mean compute time", "ms", part=SLOWEST),
     "inferences": Figure("Rows", "/s"),
     "pending": Figure("Pending requests", ""),
     "in_flight": Figure("Requests in flight", ""),
@@ -57,11 +59,12 @@ def find_by_rule(rule: AlertRule, facts: Facts) -> Iterator[Finding]:
         beyond = "above" if rule.above else "below"
         title = f"{rule.name}: {figure.label} of {where} is {beyond} {rule.threshold:g} {figure.unit}".rstrip()
         detail = f"It was {value:.4g} {figure.unit} over {rule.minutes} min on {server.name}.".replace(" .", ".")
-        address = (
-            reverse("model", args=[rule.model_name]) + "?range=1h#charts"
-            if rule.model_name
-            else reverse("server", args=[server.name])
-        )
+        if not rule.model_name:
+            address = f"{reverse('server', args=[server.name])}?at={int(facts.timestamp)}"
+        elif figure.part:
+            address = requests_address(rule.model_name, start, figure.part, server.name)
+        else:
+            address = charts_address(rule.model_name, facts.timestamp, server.name)
         subject = where if where == server.name else f"{where} on {server.name}"
         yield Finding(subject[:220], title[:300], detail, address, rule.model_name)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from django.db.models import Case, Count, Exists, IntegerField, OuterRef, Q, QuerySet, Value, When
 from django.utils import timezone
 
-from dashboard.alerts.table import AlertKind, kind_of
+from dashboard.alerts.table import AlertKind, button_of, kind_of
 from dashboard.models import Alert, AlertChannel, AlertDelivery, AlertMute, AlertRule
 from dashboard.shared.choices import AlertState, DeliveryState, Severity
 from dashboard.shared.exceptions import NotFound
@@ -21,6 +21,10 @@ class Shown:
     alert: Alert
     kind: AlertKind | None
     mute: AlertMute | None
+
+    @property
+    def button(self) -> str:
+        return button_of(self.kind, self.alert.address)
 
 
 def alerts(state: str = "", model_name: str = "") -> QuerySet[Alert]:

@@ -20,8 +20,8 @@ SPANS_S = {"15m": 900, "1h": 3600, "6h": 6 * 3600, "24h": 24 * 3600, "7d": KEPT_
 def model_requests(request: HttpRequest, name: str) -> HttpResponse:
     """Show the requests between `from` and `to` (unix seconds; without `to`, until now), or of a range that ends now.
 
-    version, server, cause (FoundCause.key): only those. Without the right CLIENT_DATA, messages and causes are left out, because
-    they may quote what clients sent.
+    version, server, cause (FoundCause.key): only those. Without the right CLIENT_DATA, messages and causes are left out,
+    because they may quote what clients sent.
     """
     start, end, chosen = _span(request)
     version = _digits(request, "version", 18)

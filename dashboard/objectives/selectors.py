@@ -3,6 +3,9 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from django.db.models import Sum
 
 from dashboard.models import Model, Objective, ObjectiveCount
 from dashboard.objectives.burn import (
@@ -79,6 +82,18 @@ def _spans(pks: list[int], start: int, fine_from: int) -> dict[int, list[Span]]:
         for pk, at, requests, failed, slow in part.values_list(*columns):
             found[pk].append(Span(at, requests, failed + slow))
     return {pk: found[pk] for pk in pks}
+
+
+class Bad(NamedTuple):
+    failed: int
+    slow: int
+
+
+def bad_between(objective: Objective, start: float, end: float) -> Bad:
+    """Return the bad requests of an objective in the minutes between two moments of the last hours."""
+    rows = ObjectiveCount.objects.filter(objective=objective, resolution=MINUTE, at__gte=int(start), at__lte=int(end))
+    sums = rows.aggregate(failed=Sum("failed"), slow=Sum("slow"))
+    return Bad(sums["failed"] or 0, sums["slow"] or 0)
 
 
 def standing_of(objective: Objective, now: float) -> Standing:
