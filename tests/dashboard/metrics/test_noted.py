@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
+from rest_framework.test import APIClient
 
 from dashboard.metrics.noted import KEPT_S, MOST, Wanted, failure_causes, noted_prune, noted_requests, noted_store
 from dashboard.models import FailureCount, Model, NotedRequest, Server
@@ -110,3 +111,76 @@ def test_messages_are_shown_to_people_who_may_see_what_clients_sent(
     assert "INTERNAL" in page
     assert "request 1000" in page
     assert client.get("/models/digits/requests?from=9&to=1").status_code == 200
+    [cause] = client.get(f"/api/v1/models/digits/requests?start={NOW - 60}&end={NOW + 60}").json()["causes"]
+    assert (cause["cause"], cause["example"]["message"]) == (
+        ("bad row #", f"bad row 7 {SECRET}") if sees else (None, None)
+    )
+    assert (cause["count"], cause["code"]) == (3, "INTERNAL")
+
+
+@pytest.fixture
+def many(server: Server) -> None:
+    """Version 1 fails by two causes; version 2 answers, and also on a second server."""
+    other = Server.objects.create(name="other", http_url="http://y", grpc_url="y", metrics_url="http://y")
+    second = span(2, NOW, (700,), failures=2)
+    second["causes"][0]["cause"] = second["failed"][0]["cause"] = "no memory"
+    answered = span(3, NOW, (800,))
+    answered["version"] = "2"
+    noted_store(server=server, answer=answer(span(1, NOW, (900,), failures=3), second, answered))
+    noted_store(server=other, answer=answer(answered))
+    Model.objects.create(name="digits")
+
+
+@pytest.mark.usefixtures("many")
+def test_the_address_chooses_version_server_and_cause(client: Client, admin_user: Any):
+    client.force_login(admin_user)
+    until = {"from": NOW - 60, "to": NOW + 60}
+
+    def shown(**chosen: Any) -> tuple[list[int], list[str]]:
+        found = client.get("/models/digits/requests", until | chosen)
+        assert found.status_code == 200
+        return [row.duration_us for row in found.context["slow"]], [
+            row.details["cause"] for row in found.context["failed"]
+        ]
+
+    assert shown() == ([900, 800, 800, 700], ["bad row #", "no memory"])
+    assert shown(version=2) == ([800, 800], [])
+    assert shown(version=2, server="other") == ([800], [])
+    assert shown(version="x", server="nowhere") == ([], [])
+    keys = [cause.key for cause in failure_causes(Wanted("digits", NOW, NOW + 9))]
+    assert shown(cause=keys[1])[1] == ["no memory"]
+    assert shown(cause="gone")[1] == []
+    page = client.get("/models/digits/requests", {"from": NOW - 60, "cause": keys[0]}).content.decode()
+    assert "until now" in page
+    assert f"cause={keys[0]}&amp;version=2" in page, "links keep what is chosen"
+
+
+@pytest.mark.usefixtures("many")
+def test_requests_and_their_causes_over_rest(api: APIClient):
+    def got(**asked: Any) -> Any:
+        return api.get("/api/v1/models/digits/requests", {"start": NOW - 60, "end": NOW + 60, **asked})
+
+    slow = got(kind="slow", limit=2).data["requests"]
+    assert [(row["duration_ms"], row["version"]) for row in slow] == [(0.9, 1), (0.8, 2)]
+    assert slow[0]["phases_ms"] == {"queue": 0.45, "input": 0.01, "compute": 0.225, "output": 0.01}
+    assert [row["server"] for row in got(kind="slow", version=2, server="other").data["requests"]] == ["other"]
+    causes = got().data["causes"]
+    assert [(cause["cause"], cause["count"], cause["versions"]) for cause in causes] == [
+        ("bad row #", 3, 1),
+        ("no memory", 2, 1),
+    ]
+    [failed] = got(cause=causes[1]["key"]).data["requests"]
+    assert failed["failed"]
+    assert api.get("/api/v1/models/digits/requests").data == {"requests": [], "causes": []}
+    for wrong in (
+        {"kind": "odd"},
+        {"limit": 0},
+        {"limit": 101},
+        {"start": "x"},
+        {"start": NOW + 60},
+        {"cause": "gone"},
+        {"start": 1},
+    ):
+        assert got(**wrong).status_code == 400, wrong
+    assert got(server="nowhere").status_code == 404
+    assert api.get("/api/v1/models/none/requests").status_code == 404
