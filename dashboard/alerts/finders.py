@@ -58,8 +58,8 @@ def burns(kind: str) -> Callable[[Facts], Iterator[Finding]]:
                     detail = (
                         f"The objective is {one.in_words}. The burn rate is {burn.long:.3g} over {_span(burn.rule.long_s)} and "
                         f"{burn.short:.3g} over {_span(burn.rule.short_s)}; from {burn.rule.factor:g} on, people are told. "
-                        f"In the last {_span(burn.rule.short_s)}, {count(bad.failed)} requests failed and "
-                        f"{count(bad.slow)} were too slow."
+                        f"In the last {_span(burn.rule.short_s)}, {count(bad.failed)} requests failed"
+                        f"{'' if one.latency_ms is None else f' and {count(bad.slow)} were too slow'}."
                     )
                     part = SLOWEST if bad.slow > bad.failed else FAILED
                     address = requests_address(name, facts.timestamp - burn.rule.long_s, part)

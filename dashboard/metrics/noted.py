@@ -179,7 +179,8 @@ def noted_requests(
     rows = _within(wanted, failed)
     if cause is not None:
         rows = rows.filter(details__cause=cause.cause, details__code=cause.code, details__reason=cause.reason)
-    return list(rows.select_related("server").order_by("-at" if failed else "-duration_us", "pk")[:limit])
+    order = ("-at", "-pk") if failed else ("-duration_us", "pk")
+    return list(rows.select_related("server").order_by(*order)[:limit])
 
 
 def _within(wanted: Wanted, failed: bool) -> QuerySet[NotedRequest]:

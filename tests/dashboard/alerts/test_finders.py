@@ -179,6 +179,7 @@ def test_a_burning_budget_is_told_by_its_most_urgent_rule(relu: Version, webhook
     alert.resolved_at = datetime.fromtimestamp(now, UTC)
     assert alert.cause_address == f"/models/relu/requests?from={since}&to={now + 1}#failed"
     ObjectiveCount.objects.update(failed=0, slow=60)
+    Objective.objects.update(latency_ms=50.0)
     (one,) = found(finders.burns("burn_fast"))
     assert one.address.endswith("#slowest")
     assert "0 requests failed and" in one.detail

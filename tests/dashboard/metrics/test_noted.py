@@ -143,7 +143,7 @@ def test_the_address_chooses_version_server_and_cause(client: Client, admin_user
             row.details["cause"] for row in found.context["failed"]
         ]
 
-    assert shown() == ([900, 800, 800, 700], ["bad row #", "no memory"])
+    assert shown() == ([900, 800, 800, 700], ["no memory", "bad row #"])
     assert shown(version=2) == ([800, 800], [])
     assert shown(version=2, server="other") == ([800], [])
     assert shown(version="x", server="nowhere") == ([], [])
