@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from dashboard.access.authorisation import CLIENT_DATA, Right, actor_of
 from dashboard.catalog.pages import model_context
-from dashboard.metrics.noted import KEPT_S, Wanted, failure_causes, noted_requests
+from dashboard.metrics.noted import KEPT_S, WHOLE_S, Wanted, failure_causes, noted_requests
 from dashboard.models.noted import PHASES
 from dashboard.web.addresses import get
 from dashboard.web.pages import respond
@@ -47,6 +47,7 @@ def model_requests(request: HttpRequest, name: str) -> HttpResponse:
         "several_servers": len({row.server_id for row in (*slow, *failed)}) > 1,
         "phases": PHASES,
         "causes": causes,
+        "hourly": start < time.time() - WHOLE_S - 60,
         "sees": actor_of(request).may(CLIENT_DATA),
     }
     return respond(request, "catalog/model/requests", context)
