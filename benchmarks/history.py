@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 RATE = 20  # requests a second of each model
 KINDS = 16  # different rows of each resolution: the bytes are those of drawn latencies, and not of one repeated row
 BATCH = 20_000
+HOUR = 3600
 
 
 def drawn_usage(seconds: int, draw: random.Random) -> "Usage":
@@ -63,8 +64,7 @@ def fill(server: "Server", names: list[str], now: int) -> Iterator[tuple[int, in
 
     from dashboard.metrics.samples import FINEST, RESOLUTIONS, Sample, encode, merge_samples
 
-    columns = "server_id, model_name, version, resolution, at, data"
-    table = f"INSERT INTO dashboard_metricsample ({columns}) VALUES (%s, %s, %s, %s, %s, %s)"
+    table = "dashboard_metricsample (server_id, model_name, version, resolution, at, data)"
     draw = random.Random(1)
     for resolution, kept_s in RESOLUTIONS.items():
         drawn = [Sample(drawn_usage(resolution, draw).pack()) for _ in range(KINDS)]
@@ -77,7 +77,12 @@ def fill(server: "Server", names: list[str], now: int) -> Iterator[tuple[int, in
         )
         while batch := list(islice(rows, BATCH)):
             with transaction.atomic(), connection.cursor() as cursor:
-                cursor.executemany(table, batch)
+                if connection.vendor == "postgresql":
+                    with cursor.copy(f"COPY {table} FROM STDIN") as copy:
+                        for row in batch:
+                            copy.write_row(row)
+                else:
+                    cursor.executemany(f"INSERT INTO {table} VALUES (%s, %s, %s, %s, %s, %s)", batch)
         count = len(times) * (len(names) + 1)
         yield resolution, count, round(count * statistics.mean(map(len, kinds)))
 
@@ -127,13 +132,13 @@ def measure(folder: Path, models: int, seconds: int) -> None:
     django.setup()
     from django.core.management import call_command
 
-    from dashboard.metrics.selectors import metrics_range
+    from dashboard.metrics.selectors import metrics_heatmap, metrics_history, metrics_series
     from dashboard.metrics.services import metrics_prune
     from dashboard.servers.services import server_ensure_local
 
     call_command("migrate", verbosity=0)
     server, names = server_ensure_local(), [f"model_{number:03}" for number in range(models)]
-    empty, now = database_bytes(), int(time.time()) // 600 * 600
+    empty, now = database_bytes(), (int(time.time()) // HOUR + 1) * HOUR  # a second that makes all coarser rows
     total = 0
     for resolution, rows, size in fill(server, names, now):
         total += rows
@@ -148,7 +153,10 @@ def measure(folder: Path, models: int, seconds: int) -> None:
     print(f"pruning a minute: {gone:,} rows in {(time.perf_counter() - began) * 1000:.0f} ms")
     for label, span in (("15 minutes", 900), ("a day", 86_400), ("30 days", 30 * 86_400)):
         began = time.perf_counter()
-        metrics_range(server=server, start=now - span, end=now, model_name=names[0])
+        history = metrics_history(server=server, start=now - span, end=now, model_name=names[0])
+        metrics_series(history)
+        if span >= 86_400:
+            metrics_heatmap(history)
         print(f"a chart of {label}: {(time.perf_counter() - began) * 1000:.0f} ms")
     print(f"at the end: {database_bytes() / 1e9:.2f} GB")
 

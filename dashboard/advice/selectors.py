@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from dashboard.advice.advice import Finding, advise
 from dashboard.advice.traffic import Traffic
-from dashboard.metrics.samples import RESOLUTIONS, decode
+from dashboard.metrics.samples import FINEST, RESOLUTIONS, decode
 from dashboard.metrics.usage import Usage, combine
 from dashboard.models import MetricSample, Model, ReleaseSpan, Server
 from dashboard.releases.selectors import newest_release
 from dashboard.servers.selectors import gpu_count, servers
 from repository.config.document import Document
 
-WINDOW_S = RESOLUTIONS[1]  # the traffic of so many seconds is read
+WINDOW_S = RESOLUTIONS[FINEST]  # the traffic of so many seconds is read
 KEPT_S = 60  # an advice is not made again for so many seconds
 _MOST_KEPT = 500  # models
 
@@ -56,7 +56,7 @@ def _advice(server: Server, model_name: str, document: Document, since: float) -
 def _traffic(server: Server, model_name: str, since: float, cores: int | None) -> Traffic:
     """Return the traffic of the model's busiest version since a moment (Unix seconds), at most of the last WINDOW_S seconds."""
     start = max(since, time.time() - WINDOW_S)
-    rows = MetricSample.objects.filter(server=server, resolution=1, at__gt=start, model_name__in=("", model_name))
+    rows = MetricSample.objects.filter(server=server, resolution=FINEST, at__gt=start, model_name__in=("", model_name))
     cpu: list[float] = []
     usages: dict[int, list[Usage]] = defaultdict(list)
     for name, version, data in rows.order_by("at").values_list("model_name", "version", "data"):

@@ -6,18 +6,20 @@ from datetime import datetime
 from functools import cached_property
 
 from dashboard.catalog.selectors import NEED_ATTENTION, ModelSummary, Standing, models_standing, summaries_of
-from dashboard.metrics.samples import decode
+from dashboard.metrics.samples import FINE, decode
 from dashboard.models import MetricSample, Server
 from dashboard.servers.selectors import all_down, servers
 
 QUEUE_S = 180
-_ROW_S = 10
 _MOST_TROUBLED = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A subject for which a condition holds now. address: the page that leads to the cause, and where the button goes."""
+    """A subject for which a condition holds now. address: the page that leads to the cause, and where the button goes.
+
+    A page of requests has the moment from which on the cause is looked for (`from`), and the part of the page as its anchor.
+    """
 
     subject: str
     title: str
@@ -50,9 +52,9 @@ class Facts:
 
     @cached_property
     def pending(self) -> dict[str, dict[int, int]]:
-        """The highest number of pending requests of each model in each ten seconds of the last minutes, by its time."""
+        """The highest number of pending requests of each model in each FINE seconds of the last minutes, by its time."""
         found: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-        rows = MetricSample.objects.filter(resolution=_ROW_S, at__gte=int(self.timestamp) - QUEUE_S)
+        rows = MetricSample.objects.filter(resolution=FINE, at__gte=int(self.timestamp) - QUEUE_S)
         for name, at, data in rows.exclude(model_name="").values_list("model_name", "at", "data"):
             found[name][at] += decode(data).usage.pending
         return found

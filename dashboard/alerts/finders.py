@@ -3,17 +3,20 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from urllib.parse import urlencode
 
 from django.urls import reverse
 
 from dashboard.alerts.facts import QUEUE_S, Facts, Finding
 from dashboard.drift.selectors import drift_found
+from dashboard.metrics.samples import FINE
 from dashboard.models import ModelState, Rollout, ServerEvent
 from dashboard.objectives.burn import burning
-from dashboard.objectives.selectors import objectives, series_of
+from dashboard.objectives.selectors import bad_between, objectives, series_of
 from dashboard.rollouts.selectors import rollouts_of_note
 from dashboard.shared import heartbeat
 from dashboard.shared.choices import DesiredState, EventKind, ModelStatus, RolloutState, ServerStatus, Severity
+from dashboard.templatetags.units import count
 
 CRASHES, CRASHES_S = 3, 900
 _STUCK = timedelta(minutes=15)  # a load that takes longer is told
@@ -21,10 +24,23 @@ _STARTING = timedelta(minutes=2)
 _LEAST_QUEUE = 16  # a shorter queue is no trouble, however it grew
 _GROWTH = 2.0
 _MOST_COLUMNS = 5  # that a message names
+FAILED, SLOWEST = "failed", "slowest"  # anchors of the tab Requests of a model
 
 
-def _page(model_name: str, more: str = "") -> str:
-    return reverse("model", args=[model_name]) + more
+def requests_address(model_name: str, since: float, part: str, server: str = "") -> str:
+    """Return the address of a model's requests from a moment on: its failures by cause, or its slowest requests."""
+    chosen = {"from": int(since)} | ({"server": server} if server else {})
+    return f"{reverse('model_requests', args=[model_name])}?{urlencode(chosen)}#{part}"
+
+
+def charts_address(model_name: str, at: float, server: str = "") -> str:
+    """Return the address of the charts of a model around a moment."""
+    chosen = {"at": int(at)} | ({"server": server} if server else {})
+    return f"{reverse('model', args=[model_name])}?{urlencode(chosen)}#charts"
+
+
+def _log(model_name: str) -> str:
+    return reverse("model_log", args=[model_name])
 
 
 def burns(kind: str) -> Callable[[Facts], Iterator[Finding]]:
@@ -37,12 +53,17 @@ def burns(kind: str) -> Callable[[Facts], Iterator[Finding]]:
             for burn in burning(series[one.pk], facts.timestamp, one.percent):
                 if burn.rule.kind == kind:
                     name = one.model.name
+                    bad = bad_between(one, facts.timestamp - burn.rule.short_s, facts.timestamp)
                     title = f"{name} spends its error budget {min(burn.long, burn.short):.3g} times too fast"
                     detail = (
                         f"The objective is {one.in_words}. The burn rate is {burn.long:.3g} over {_span(burn.rule.long_s)} and "
-                        f"{burn.short:.3g} over {_span(burn.rule.short_s)}; from {burn.rule.factor:g} on, people are told."
+                        f"{burn.short:.3g} over {_span(burn.rule.short_s)}; from {burn.rule.factor:g} on, people are told. "
+                        f"In the last {_span(burn.rule.short_s)}, {count(bad.failed)} requests failed"
+                        f"{'' if one.latency_ms is None else f' and {count(bad.slow)} were too slow'}."
                     )
-                    yield Finding(name, title, detail, _page(name, "?range=1h#charts"), name)
+                    part = SLOWEST if bad.slow > bad.failed else FAILED
+                    address = requests_address(name, facts.timestamp - burn.rule.long_s, part)
+                    yield Finding(name, title, detail, address, name)
 
     return find
 
@@ -50,7 +71,7 @@ def burns(kind: str) -> Callable[[Facts], Iterator[Finding]]:
 def not_ready(facts: Facts) -> Iterator[Finding]:
     for row in facts.troubled:
         if row.state == "failed" and row.model.desired_state == DesiredState.LOADED:
-            yield Finding(row.name, f"{row.name} is not ready", row.reason, _page(row.name), row.name)
+            yield Finding(row.name, f"{row.name} is not ready", row.reason, _log(row.name), row.name)
     named = {row.name for row in facts.troubled}
     wanted = {one.name for one in facts.standings if one.state == "loading" and not one.serves} - named
     rows = ModelState.objects.filter(
@@ -58,14 +79,14 @@ def not_ready(facts: Facts) -> Iterator[Finding]:
     )
     for name in sorted(set(rows.values_list("model_name", flat=True))) if wanted else ():
         detail = f"It has been loading for more than {_STUCK.seconds // 60} minutes."
-        yield Finding(name, f"{name} is not ready", detail, _page(name), name)
+        yield Finding(name, f"{name} is not ready", detail, _log(name), name)
 
 
 def load_failed(facts: Facts) -> Iterator[Finding]:
     for row in facts.troubled:
         if row.state == "degraded" and row.instead is None and not row.rolling_out:
             title = f"{row.name} serves, but not as it should"
-            yield Finding(row.name, title, row.reason, _page(row.name), row.name)
+            yield Finding(row.name, title, row.reason, _log(row.name), row.name)
 
 
 def serves_instead(facts: Facts) -> Iterator[Finding]:
@@ -79,11 +100,11 @@ def serves_instead(facts: Facts) -> Iterator[Finding]:
 def crashes(facts: Facts) -> Iterator[Finding]:
     since = facts.now - timedelta(seconds=CRASHES_S)
     rows = ServerEvent.objects.filter(kind=EventKind.CRASHED, at__gte=since)
-    for (server, process), count in Counter(rows.values_list("server__name", "process")).items():
-        if count >= CRASHES:
+    for (server, process), times in Counter(rows.values_list("server__name", "process")).items():
+        if times >= CRASHES:
             what = process or server
             last = rows.filter(server__name=server, process=process).order_by("-at", "-pk").first()
-            title = f"{what} crashed {count} times in {CRASHES_S // 60} minutes"
+            title = f"{what} crashed {times} times in {CRASHES_S // 60} minutes"
             yield Finding(what, title, last.message if last else "", reverse("server", args=[server]))
 
 
@@ -108,10 +129,10 @@ def silent_process(_: Facts) -> Iterator[Finding]:
 
 def data_drift(_: Facts) -> Iterator[Finding]:
     for one in drift_found():
-        count, name = len(one.columns), one.model_name
-        title = f"{count} column{'s' if count > 1 else ''} of {name} drifted"
+        found, name = len(one.columns), one.model_name
+        title = f"{found} column{'s' if found > 1 else ''} of {name} drifted"
         detail = f"In window {one.window} of monitor {one.monitor}: {', '.join(one.columns[:_MOST_COLUMNS])}"
-        more = f" and {count - _MOST_COLUMNS} more" if count > _MOST_COLUMNS else ""
+        more = f" and {found - _MOST_COLUMNS} more" if found > _MOST_COLUMNS else ""
         address = f"{reverse('model_drift', args=[name])}?monitor={one.monitor}"
         yield Finding(f"{name}, monitor {one.monitor}", title, f"{detail}{more}.", address, name)
 
@@ -122,19 +143,19 @@ def queue_grows(facts: Facts) -> Iterator[Finding]:
             title = f"The queue of {name} grows"
             last = pending[max(pending)]
             detail = f"{last} requests are pending, and more in each of the last minutes."
-            yield Finding(name, title, detail, _page(name, "?range=15m#charts"), name)
+            yield Finding(name, title, detail, charts_address(name, facts.timestamp), name)
 
 
 def growing(pending: Mapping[int, int], now: int) -> bool:
     """Return whether a queue grows: in each of the last three minutes it was longer than in the one before, and it has doubled.
 
-    pending: the longest queue of each ten seconds, by its time. A minute's figure is its shortest queue, so that a burst that
+    pending: the longest queue of each FINE seconds, by its time. A minute's figure is its shortest queue, so that a burst that
     is worked off does not count.
     """
-    last = now - now % 10
+    last = now - now % FINE
     minutes = []
     for start in range(last - QUEUE_S, last, 60):
-        values = [pending[at] for at in range(start, start + 60, 10) if at in pending]
+        values = [pending[at] for at in range(start, start + 60, FINE) if at in pending]
         if len(values) < 4:  # an idle or unwatched part
             return False
         minutes.append(min(values))

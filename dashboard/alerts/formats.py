@@ -10,7 +10,7 @@ from datetime import datetime
 from django.conf import settings
 from django.urls import reverse
 
-from dashboard.alerts.table import kind_of
+from dashboard.alerts.table import button_of, kind_of
 from dashboard.models import AlertChannel, AlertDelivery
 from dashboard.shared.choices import ChannelKind, Severity
 
@@ -21,7 +21,8 @@ PAGERDUTY_ADDRESS = "https://events.pagerduty.com/v2/enqueue"
 class Message:
     """One message. uid: its id, the same in each attempt. episode: the same for the begin and the end of an alert.
 
-    what: fired, resolved or test. link: the page of the alert; only its path if settings.PUBLIC_URL is not set.
+    what: fired, resolved or test. link: the page of the alert, cause: the page that leads to its cause, button: what that page
+    shows; of both pages only the paths if settings.PUBLIC_URL is not set.
     """
 
     uid: str
@@ -35,6 +36,8 @@ class Message:
     do: str
     link: str
     at: datetime
+    cause: str = ""
+    button: str = ""
 
     @property
     def headline(self) -> str:
@@ -44,7 +47,8 @@ class Message:
     @property
     def text(self) -> str:
         """All of it as plain text."""
-        parts = [self.title + ".", self.detail, self.means, self.do if self.what == "fired" else "", self.link]
+        cause = f"{self.button}: {self.cause}" if self.cause else ""
+        parts = [self.title + ".", self.detail, self.means, self.do if self.what == "fired" else "", cause, self.link]
         return "\n\n".join(part for part in parts if part)
 
 
@@ -69,6 +73,8 @@ def message_of(delivery: AlertDelivery) -> Message:
         kind.do if kind else "",
         settings.PUBLIC_URL + reverse("alert", args=[alert.pk]),
         at or delivery.created_at,
+        settings.PUBLIC_URL + alert.cause_address if alert.address else "",
+        button_of(kind, alert.address),
     )
 
 
@@ -84,6 +90,7 @@ def webhook(message: Message, _: AlertChannel) -> Mapping[str, object]:
         "means": message.means,
         "do": message.do,
         "link": message.link,
+        "cause": message.cause,
         "at": message.at.isoformat(),
     }
 
@@ -105,8 +112,13 @@ def pagerduty(message: Message, channel: AlertChannel) -> Mapping[str, object]:
             "timestamp": message.at.isoformat(),
             "custom_details": {"detail": message.detail, "means": message.means, "do": message.do},
         },
-        **({"links": [{"href": message.link, "text": "Slipway"}]} if settings.PUBLIC_URL else {}),
+        **({"links": _links(message)} if settings.PUBLIC_URL else {}),
     }
+
+
+def _links(message: Message) -> list[Mapping[str, str]]:
+    cause = [{"href": message.cause, "text": message.button}] if message.cause else []
+    return [{"href": message.link, "text": "Slipway"}, *cause]
 
 
 @dataclass(frozen=True, slots=True)

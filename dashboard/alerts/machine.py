@@ -11,7 +11,7 @@ from django.conf import settings
 from django.urls import reverse
 
 from dashboard.alerts.facts import Facts, Finding
-from dashboard.metrics.samples import decode
+from dashboard.metrics.samples import FINE, decode
 from dashboard.models import ApiToken, MetricSample
 from dashboard.shared.choices import Severity
 from dashboard.templatetags.units import size
@@ -36,7 +36,7 @@ def memory_low(facts: Facts) -> Iterator[Finding]:
         detail = f"{size(found.available)} of {size(found.total)} are available. A load, or a process, may be ended."
         yield Finding("this machine", "This machine is short of memory", detail, reverse("servers"))
     for server in facts.servers:
-        rows = MetricSample.objects.filter(server=server, model_name="", resolution=10)
+        rows = MetricSample.objects.filter(server=server, model_name="", resolution=FINE)
         newest = rows.filter(at__gte=int(facts.timestamp) - 60).order_by("-at").values_list("data", flat=True).first()
         process = decode(newest).process if newest is not None else None
         for number, gpu in enumerate(process["gpus"] if process else ()):

@@ -10,32 +10,33 @@ from typing import NamedTuple
 from django.urls import reverse
 
 from dashboard.alerts.facts import Facts, Finding
-from dashboard.metrics.samples import decode, merge_processes
+from dashboard.alerts.finders import FAILED, SLOWEST, charts_address, requests_address
+from dashboard.metrics.samples import FINE, decode, merge_processes
 from dashboard.metrics.usage import combine, combine_side_by_side, figures
 from dashboard.models import AlertRule, MetricSample
 
-_ROW_S = 10
-_LATE_S = 30  # a row of ten seconds is there at most so long after it ended
+_LATE_S = 30  # a row of FINE seconds is there at most so long after it ended
 
 
 class Figure(NamedTuple):
-    """A charted figure. process: of the server's process, not of a model."""
+    """A charted figure. process: of the server's process, not of a model. part: of the tab Requests that shows its cause."""
 
     label: str
     unit: str
     process: bool = False
+    part: str = ""
 
 
 FIGURES: Mapping[str, Figure] = {
     "rps": Figure("Requests", "/s"),
-    "errors": Figure("Errors", "/s"),
+    "errors": Figure("Errors", "/s", part=FAILED),
     "cancelled": Figure("Cancelled requests", "/s"),
-    "failed_rejected": Figure("Rejected requests", "/s"),
-    "p50": Figure("p50 latency", "ms"),
-    "p95": Figure("p95 latency", "ms"),
-    "p99": Figure("p99 latency", "ms"),
-    "queue_ms": Figure("Mean queue time", "ms"),
-    "compute_ms": Figure("Mean compute time", "ms"),
+    "failed_rejected": Figure("Rejected requests", "/s", part=FAILED),
+    "p50": Figure("p50 latency", "ms", part=SLOWEST),
+    "p95": Figure("p95 latency", "ms", part=SLOWEST),
+    "p99": Figure("p99 latency", "ms", part=SLOWEST),
+    "queue_ms": Figure("Mean queue time", "ms", part=SLOWEST),
+    "compute_ms": Figure("Mean compute time", "ms", part=SLOWEST),
     "inferences": Figure("Rows", "/s"),
     "pending": Figure("Pending requests", ""),
     "in_flight": Figure("Requests in flight", ""),
@@ -49,7 +50,7 @@ def find_by_rule(rule: AlertRule, facts: Facts) -> Iterator[Finding]:
     """Find the servers or the model for which a rule's figure is beyond its value."""
     figure = FIGURES[rule.figure]
     start = int(facts.timestamp) - _LATE_S - 60 * rule.minutes
-    start -= start % _ROW_S
+    start -= start % FINE
     for server in facts.servers:
         value = figure_of(server.pk, rule.model_name, rule.figure, start, start + 60 * rule.minutes)
         if value is None or not (value > rule.threshold if rule.above else value < rule.threshold):
@@ -58,18 +59,19 @@ def find_by_rule(rule: AlertRule, facts: Facts) -> Iterator[Finding]:
         beyond = "above" if rule.above else "below"
         title = f"{rule.name}: {figure.label} of {where} is {beyond} {rule.threshold:g} {figure.unit}".rstrip()
         detail = f"It was {value:.4g} {figure.unit} over {rule.minutes} min on {server.name}.".replace(" .", ".")
-        address = (
-            reverse("model", args=[rule.model_name]) + "?range=1h#charts"
-            if rule.model_name
-            else reverse("server", args=[server.name])
-        )
+        if not rule.model_name:
+            address = f"{reverse('server', args=[server.name])}?at={int(facts.timestamp)}"
+        elif figure.part:
+            address = requests_address(rule.model_name, start, figure.part, server.name)
+        else:
+            address = charts_address(rule.model_name, facts.timestamp, server.name)
         subject = where if where == server.name else f"{where} on {server.name}"
         yield Finding(subject[:220], title[:300], detail, address, rule.model_name)
 
 
 def figure_of(server: int, model_name: str, name: str, start: int, end: int) -> float | None:
     """Return a figure of [start, end) on one server; None if `watch` did not run, or nothing was measured."""
-    rows = MetricSample.objects.filter(server=server, resolution=_ROW_S, at__gte=start, at__lt=end)
+    rows = MetricSample.objects.filter(server=server, resolution=FINE, at__gte=start, at__lt=end)
     whole = [(at, decode(data)) for at, data in rows.filter(model_name="").values_list("at", "data")]
     if not whole:
         return None
@@ -81,5 +83,5 @@ def figure_of(server: int, model_name: str, name: str, start: int, end: int) -> 
         for at, data in rows.filter(model_name=model_name).values_list("at", "data"):
             usages.setdefault(at, []).append(decode(data).usage)
     usage = combine(combine_side_by_side(parts) for parts in usages.values())
-    value = figures(usage, _ROW_S * len(whole))[name]  # type: ignore[literal-required]
+    value = figures(usage, FINE * len(whole))[name]  # type: ignore[literal-required]
     return None if value is None else float(value)

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from django.db.models import Case, Count, IntegerField, Q, QuerySet, Value, When
+from django.db.models import Case, Count, Exists, IntegerField, OuterRef, Q, QuerySet, Value, When
 from django.utils import timezone
 
-from dashboard.alerts.table import AlertKind, kind_of
+from dashboard.alerts.table import AlertKind, button_of, kind_of
 from dashboard.models import Alert, AlertChannel, AlertDelivery, AlertMute, AlertRule
 from dashboard.shared.choices import AlertState, DeliveryState, Severity
 from dashboard.shared.exceptions import NotFound
@@ -21,6 +21,10 @@ class Shown:
     alert: Alert
     kind: AlertKind | None
     mute: AlertMute | None
+
+    @property
+    def button(self) -> str:
+        return button_of(self.kind, self.alert.address)
 
 
 def alerts(state: str = "", model_name: str = "") -> QuerySet[Alert]:
@@ -43,10 +47,8 @@ def alert_get(pk: int) -> Alert:
 
 def firing_count() -> int:
     """Return the number of alerts that fire, and that nobody has acknowledged or muted."""
-    muted = AlertMute.objects.filter(until__gt=timezone.now())
-    rows = Alert.objects.filter(state=AlertState.FIRING, acknowledged_at=None)
-    pairs = set(muted.values_list("kind", "subject"))
-    return sum(pair not in pairs for pair in rows.values_list("kind", "subject"))
+    muted = AlertMute.objects.filter(until__gt=timezone.now(), kind=OuterRef("kind"), subject=OuterRef("subject"))
+    return Alert.objects.filter(~Exists(muted), state=AlertState.FIRING, acknowledged_at=None).count()
 
 
 def shown(rows: Iterable[Alert]) -> list[Shown]:

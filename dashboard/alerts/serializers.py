@@ -41,7 +41,7 @@ class AlertSerializer(serializers.Serializer[Any]):
     detail = serializers.CharField(source="alert.detail", allow_blank=True)
     means = serializers.CharField(source="kind.means", default="")
     do = serializers.CharField(source="kind.do", default="")
-    address = serializers.CharField(source="alert.address", help_text="The page that leads to the cause.")
+    address = serializers.CharField(source="alert.cause_address", help_text="The page that leads to the cause.")
     since = serializers.DateTimeField(source="alert.since")
     fired_at = serializers.DateTimeField(source="alert.fired_at")
     told_at = serializers.DateTimeField(source="alert.told_at", allow_null=True)

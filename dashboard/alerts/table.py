@@ -19,7 +19,10 @@ from dashboard.shared.choices import Severity
 
 @dataclass(frozen=True, slots=True)
 class AlertKind:
-    """A kind of alert. name: as in an alert's row. button: a verb; it leads to the page that a finding names."""
+    """A kind of alert. name: as in an alert's row. button: a verb; it leads to the page that a finding names.
+
+    The button to a part of the tab Requests is named by that part (BUTTONS).
+    """
 
     name: str
     label: str
@@ -35,6 +38,7 @@ class AlertKind:
 
 # A burning budget counts as calm when its short window has been calm for once more its length: with few requests the burn rate
 # of a short window varies. The slow rule waits until a fault that was told has left its long window.
+BUTTONS = {finders.FAILED: "See the failed requests", finders.SLOWEST: "See the slowest requests"}
 _CRITICAL, _WARNING = Severity.CRITICAL, Severity.WARNING
 PROCESS_SILENT = "process_silent"
 
@@ -45,7 +49,7 @@ DEFAULTS = (
         _CRITICAL,
         "A model should serve, and no version of it does: its requests are refused.",
         "Read the reason, and correct the model or go back to a release that served.",
-        "Open the model",
+        "Read the model's log",
         finders.not_ready,
     ),
     AlertKind(
@@ -53,8 +57,8 @@ DEFAULTS = (
         "Budget burns fast",
         _CRITICAL,
         "At this rate the error budget of 30 days is gone in two days.",
-        "Look at what changed last: errors and latency are on one time axis with releases.",
-        "See the charts",
+        "See which requests fail or are slow, and since when. Then look at what changed: the charts mark releases.",
+        "See the requests",
         finders.burns("burn_fast"),
         0,
         5 * MINUTE,
@@ -65,8 +69,8 @@ DEFAULTS = (
         "Budget burns",
         _CRITICAL,
         "At this rate the error budget of 30 days is gone in five days.",
-        "Look at what changed last: errors and latency are on one time axis with releases.",
-        "See the charts",
+        "See which requests fail or are slow, and since when. Then look at what changed: the charts mark releases.",
+        "See the requests",
         finders.burns("burn"),
         0,
         30 * MINUTE,
@@ -78,7 +82,7 @@ DEFAULTS = (
         _WARNING,
         "For three days more of the error budget was spent than 30 days allow.",
         "Find the errors or slow answers that come again and again, or change the objective.",
-        "See the charts",
+        "See the requests",
         finders.burns("burn_slow"),
         0,
         6 * HOUR,
@@ -90,7 +94,7 @@ DEFAULTS = (
         _WARNING,
         "A load failed, or a version is missing, while other versions of the model serve.",
         "Read the reason. Load the model again when it is corrected.",
-        "Open the model",
+        "Read the model's log",
         finders.load_failed,
         30,
         60,
@@ -147,7 +151,7 @@ DEFAULTS = (
         _WARNING,
         "Requests come faster than the model answers them.",
         "Add instances or enlarge batches; the advice on the model's page simulates both.",
-        "Open the model",
+        "See the charts",
         finders.queue_grows,
         0,
         2 * MINUTE,
@@ -230,6 +234,11 @@ def kind_of_rule(rule: AlertRule) -> AlertKind:
 def kinds() -> list[AlertKind]:
     """Return the default kinds and those of own rules."""
     return [*DEFAULTS, *map(kind_of_rule, AlertRule.objects.all())]
+
+
+def button_of(kind: AlertKind | None, address: str) -> str:
+    """Return the words on the button that leads to the cause of an alert. kind: None if its rule was removed."""
+    return BUTTONS.get(address.partition("#")[2], kind.button if kind is not None else "Open")
 
 
 def kind_of(name: str) -> AlertKind | None:

@@ -4,6 +4,8 @@ from typing import Any
 
 from rest_framework import serializers
 
+from dashboard.models import NotedRequest
+
 # See catalog.selectors.ModelSummary.
 MODEL_WORDS = ("ready", "asleep", "loading", "unloading", "degraded", "failed", "unloaded")
 
@@ -44,3 +46,54 @@ class UnmanagedSerializer(serializers.Serializer[Any]):
 class ModelChangeSerializer(serializers.Serializer[Any]):
     description = serializers.CharField(required=False, allow_blank=True)
     tags = serializers.ListField(child=serializers.CharField(), required=False)
+
+
+class ToldByClients(serializers.CharField):
+    """A text that may quote what clients sent: null without the right CLIENT_DATA (`sees` of the context)."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(read_only=True, allow_null=True, **given)
+
+    def to_representation(self, value: str) -> str | None:  # type: ignore[override]
+        return super().to_representation(value) if self.context.get("sees") else None
+
+
+class NotedRequestSerializer(serializers.Serializer[Any]):
+    """models.noted.NotedRequest. Times in ms, null if not measured."""
+
+    at = serializers.DateTimeField(source="moment", help_text="When it arrived.")
+    version = serializers.IntegerField()
+    server = serializers.CharField(source="server.name")
+    failed = serializers.BooleanField()
+    duration_ms = serializers.FloatField()
+    phases_ms = serializers.SerializerMethodField(help_text="queue, input, compute and output; empty if not measured.")
+    rows = serializers.IntegerField(source="details.rows")
+    batch_size = serializers.IntegerField(source="details.batch_size", allow_null=True)
+    arm = serializers.CharField(source="details.arm", allow_blank=True)
+    request = serializers.CharField(source="details.id", allow_blank=True, help_text="The id that its client gave.")
+    trace = serializers.CharField(source="details.trace", allow_blank=True, help_text="The id of its trace.")
+    code = serializers.CharField(source="details.code", allow_blank=True)
+    reason = serializers.CharField(source="details.reason", allow_blank=True)
+    message = ToldByClients(source="details.message")
+
+    def get_phases_ms(self, row: NotedRequest) -> dict[str, float]:
+        return {phase.name: phase.ms for phase in row.phases}
+
+
+class FailureCauseSerializer(serializers.Serializer[Any]):
+    """metrics.noted.FoundCause"""
+
+    key = serializers.CharField(help_text="Names the cause in an address.")
+    cause = ToldByClients(help_text="The message without its numbers and quoted parts.")
+    code = serializers.CharField(allow_blank=True)
+    reason = serializers.CharField(allow_blank=True)
+    count = serializers.IntegerField()
+    first_at = serializers.DateTimeField()
+    last_at = serializers.DateTimeField()
+    versions = serializers.IntegerField(help_text="How many versions failed by it.")
+    example = NotedRequestSerializer(allow_null=True)
+
+
+class NotedSerializer(serializers.Serializer[Any]):
+    requests = NotedRequestSerializer(many=True)
+    causes = FailureCauseSerializer(many=True)

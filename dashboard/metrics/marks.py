@@ -105,12 +105,12 @@ def _of_rollout(row: Rollout, at: datetime, words: str, *, bad: bool) -> Marker:
 
 
 def _alerts(shown: Shown) -> Iterable[Marker]:
-    """Yield the alerts that fired. On the charts of a server, those about other servers are shown, too."""
+    """Yield the alerts that fired, without those about another server."""
     rows = Alert.objects.filter(fired_at__range=(shown.since, shown.until))
     if shown.model_name:
         rows = rows.filter(model_name=shown.model_name)
     for row in rows[:MOST_OF_A_SOURCE]:
-        if row.fired_at is not None:
+        if row.fired_at is not None and row.server_name in ("", shown.server.name):
             yield {
                 "at": row.fired_at.timestamp(),
                 "kind": "alert",

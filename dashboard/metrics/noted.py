@@ -4,12 +4,14 @@ In the last hour all are kept that servers told. Before, the MOST slowest and MO
 kept, and the failures of an hour are one row for each cause. After KEPT_S they are removed.
 """
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from django.db import transaction
-from django.db.models import Count, F, Max, Min, Sum, Window
+from django.db.models import Count, F, Max, Min, QuerySet, Sum, Window
 from django.db.models.functions import Mod, RowNumber
 
 from dashboard.models import FailureCount, NotedRequest, Server
@@ -23,7 +25,26 @@ SHOWN = 20
 _HOUR = 3600
 _AT_ONCE = 500
 _LATEST = 1e11  # unix seconds; a later moment does not fit into a datetime
+Row = TypeVar("Row", NotedRequest, FailureCount)
 _SAME_CAUSE = ("server_id", "model_name", "version", "cause", "code", "reason")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which requests are looked for: those of a model between two moments (unix seconds); with a version or the name of a
+    server, only its own."""
+
+    model_name: str
+    start: float
+    end: float
+    version: int | None = None
+    server: str = ""
+
+    def among(self, rows: "QuerySet[Row]") -> "QuerySet[Row]":
+        """Return the rows of this model, version and server, of any time."""
+        rows = rows.filter(model_name=self.model_name)
+        rows = rows if self.version is None else rows.filter(version=self.version)
+        return rows.filter(server__name=self.server) if self.server else rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +59,11 @@ class FoundCause:
     last: float
     versions: int
     example: NotedRequest | None
+
+    @property
+    def key(self) -> str:
+        """A name of the cause for addresses, which do not quote what clients sent."""
+        return hashlib.sha256("\n".join((self.cause, self.code, self.reason)).encode()).hexdigest()[:16]
 
     @property
     def first_at(self) -> datetime:
@@ -146,24 +172,33 @@ def _merge_counts(until: int) -> int:
     return gone
 
 
-def noted_requests(*, model_name: str, start: float, end: float, failed: bool) -> list[NotedRequest]:
-    """Return the slowest requests of a span (unix seconds), or its newest failed ones; at most SHOWN."""
-    rows = NotedRequest.objects.filter(model_name=model_name, failed=failed, at__gte=int(start), at__lte=int(end))
-    return list(rows.select_related("server").order_by("-at" if failed else "-duration_us", "pk")[:SHOWN])
+def noted_requests(
+    wanted: Wanted, *, failed: bool, cause: FoundCause | None = None, limit: int = SHOWN
+) -> list[NotedRequest]:
+    """Return the slowest requests, or the newest failed ones, of one cause if it is given; at most `limit`."""
+    rows = _within(wanted, failed)
+    if cause is not None:
+        rows = rows.filter(details__cause=cause.cause, details__code=cause.code, details__reason=cause.reason)
+    order = ("-at", "-pk") if failed else ("-duration_us", "pk")
+    return list(rows.select_related("server").order_by(*order)[:limit])
 
 
-def failure_causes(*, model_name: str, start: float, end: float) -> list[FoundCause]:
-    """Return the causes of the failures in a span (unix seconds), the most frequent first; at most SHOWN."""
-    within = FailureCount.objects.filter(model_name=model_name, last__gte=start, first__lte=end)
+def _within(wanted: Wanted, failed: bool) -> QuerySet[NotedRequest]:
+    rows = NotedRequest.objects.filter(failed=failed, at__gte=int(wanted.start), at__lte=int(wanted.end))
+    return wanted.among(rows)
+
+
+def failure_causes(wanted: Wanted) -> list[FoundCause]:
+    """Return the causes of failures, the most frequent first; at most SHOWN.
+
+    Failures before the last hour are counted by the hour: those of an hour that the span only touches count, too.
+    """
+    within = wanted.among(FailureCount.objects.filter(last__gte=wanted.start, first__lte=wanted.end))
     groups = within.values("cause", "code", "reason").annotate(
         total=Sum("count"), begin=Min("first"), end=Max("last"), versions=Count("version", distinct=True)
     )
     found = list(groups.order_by("-total", "cause")[:SHOWN])
-    examples = _examples(
-        NotedRequest.objects.filter(model_name=model_name, failed=True, at__gte=int(start), at__lte=int(end)).order_by(
-            "-at"
-        )[:_AT_ONCE]
-    )
+    examples = _examples(_within(wanted, True).select_related("server").order_by("-at")[:_AT_ONCE]) if found else {}
     return [
         FoundCause(
             row["cause"], row["code"], row["reason"], row["total"], row["begin"], row["end"], row["versions"],

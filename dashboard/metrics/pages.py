@@ -9,8 +9,9 @@ from dashboard.metrics.marks import metrics_markers
 from dashboard.metrics.selectors import (
     metrics_before,
     metrics_heatmap,
+    metrics_history,
     metrics_outages,
-    metrics_range,
+    metrics_series,
     metrics_versions,
 )
 from dashboard.models import Server
@@ -50,15 +51,16 @@ def metrics(request: HttpRequest) -> JsonResponse:
         return JsonResponse(answer)
     version = request.GET.get("version", "") if name else ""
     number = int(version) if version.isdecimal() and len(version) < 20 else None
-    shown = metrics_range(server=server, start=start, end=end, model_name=name, version=number)
+    history = metrics_history(server=server, start=start, end=end, model_name=name, version=number)
+    shown = metrics_series(history)
     if version == EACH:
-        shown["versions"] = metrics_versions(server=server, start=start, end=end, model_name=name)
+        shown["versions"] = metrics_versions(history)
     answer["range"] = shown
     if (ago := BEFORE_S.get(request.GET.get("compare", ""))) is not None:
         answer["before"] = metrics_before(server=server, start=start, end=end, ago=ago, model_name=name, version=number)
     heat = request.GET.get("heat", "")
     if name and version != EACH and (heat == "yes" or (heat != "no" and end - start >= HEATMAP_FROM)):
-        answer["heatmap"] = metrics_heatmap(server=server, start=start, end=end, model_name=name, version=number)
+        answer["heatmap"] = metrics_heatmap(history)
     return JsonResponse(answer)
 
 

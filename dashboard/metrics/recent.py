@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 
 from django.db.models import Count
 
-from dashboard.metrics.samples import decode
+from dashboard.metrics.samples import FINE, FINEST, decode
 from dashboard.metrics.usage import Usage, combine, figures
 from dashboard.models import MetricSample
 
 NOW_SECONDS = 15  # the span of "now"
 SPARK_SECONDS = 15 * 60
 SPARK_STEP = 30
-_ROW_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ def recent_numbers(names: Iterable[str], now: float | None = None, *, sparks: bo
 def busiest(count: int, now: float | None = None) -> list[tuple[str, Numbers]]:
     """Return at most `count` models with requests in the last quarter of an hour, the busiest now first."""
     now = time.time() if now is None else now
-    rows = MetricSample.objects.filter(resolution__in=(1, _ROW_SECONDS), at__gte=int(now) - SPARK_SECONDS)
+    rows = MetricSample.objects.filter(resolution__in=(FINEST, FINE), at__gte=int(now) - SPARK_SECONDS)
     active = dict(rows.exclude(model_name="").values_list("model_name").annotate(spans=Count("pk")))
     rates = recent_numbers(active, now, sparks=False)
     first = sorted(active, key=lambda name: (-(rates[name].rps or 0), -active[name], name))[:count]
@@ -75,7 +74,7 @@ def _numbers(usage: Usage | None, spark: list[float] | None, watched: bool) -> N
 
 def _newest(names: set[str], now: float) -> dict[str, Usage]:
     found: dict[str, list[Usage]] = defaultdict(list)
-    rows = MetricSample.objects.filter(resolution=1, at__gt=int(now) - NOW_SECONDS - 1, model_name__in=names)
+    rows = MetricSample.objects.filter(resolution=FINEST, at__gt=int(now) - NOW_SECONDS - 1, model_name__in=names)
     for name, data in rows.values_list("model_name", "data"):
         found[name].append(decode(data).usage)
     return {name: combine(usages) for name, usages in found.items()}
@@ -83,10 +82,10 @@ def _newest(names: set[str], now: float) -> dict[str, Usage]:
 
 def _sparks(names: set[str], now: float) -> dict[str, list[float]]:
     """Return each model's requests a second in steps of SPARK_STEP seconds, the oldest first."""
-    start = int(now) // _ROW_SECONDS * _ROW_SECONDS - SPARK_SECONDS
+    start = int(now) // FINE * FINE - SPARK_SECONDS
     steps = SPARK_SECONDS // SPARK_STEP
     found: dict[str, list[float]] = defaultdict(lambda: [0.0] * steps)
-    rows = MetricSample.objects.filter(resolution=_ROW_SECONDS, at__gte=start, model_name__in=names)
+    rows = MetricSample.objects.filter(resolution=FINE, at__gte=start, model_name__in=names)
     for name, at, data in rows.values_list("model_name", "at", "data"):
         step = min((at - start) // SPARK_STEP, steps - 1)
         found[name][step] += decode(data).requests / SPARK_STEP

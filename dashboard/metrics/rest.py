@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from dashboard.access.authorisation import Right
-from dashboard.metrics.selectors import metrics_outages, metrics_range, metrics_versions
+from dashboard.metrics.selectors import metrics_history, metrics_outages, metrics_series, metrics_versions
 from dashboard.servers import selectors as select
 from dashboard.servers.services import LOCAL
 from dashboard.shared.exceptions import Invalid
@@ -43,9 +43,12 @@ class Metrics(Endpoint):
             raise Invalid("expected a start before the end, at most 31 days apart")
         server, name = select.server_get(params.get("server", LOCAL)), params.get("model", "")
         version = int(_number(params, "version", 0)) or None
-        series = metrics_range(server=server, start=start, end=end, model_name=name, version=version)
-        if name and params.get("each") == "true":
-            series["versions"] = metrics_versions(server=server, start=start, end=end, model_name=name)
+        each = bool(name) and params.get("each") == "true"
+        read = None if each else version
+        history = metrics_history(server=server, start=start, end=end, model_name=name, version=read)
+        series = metrics_series(history, version=version)
+        if each:
+            series["versions"] = metrics_versions(history)
         return Response({**series, "outages": metrics_outages(server=server, start=start, end=end)})
 
 

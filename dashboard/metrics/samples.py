@@ -14,9 +14,10 @@ from dashboard.metrics.usage import Packed, Usage, combine, unpack
 from dashboard.servers.messages import Gpu
 
 # Length of a span in seconds -> seconds for which its rows are kept. Minutes are kept for a week and a day, so that an hour of
-# today can be compared with the same hour a week ago. docs/performance.md has the size of 30 days.
-RESOLUTIONS = {1: 15 * 60, 10: 6 * 3600, 60: 8 * 24 * 3600, 600: 30 * 24 * 3600}
-FINEST = min(RESOLUTIONS)
+# today can be compared with the same hour a week ago. Hours make a chart of 30 days quick. docs/performance.md has the size.
+RESOLUTIONS = {1: 15 * 60, 10: 6 * 3600, 60: 8 * 24 * 3600, 600: 30 * 24 * 3600, 3600: 30 * 24 * 3600}
+# The finest is what the advice reads; the fine one, which is kept for hours, is what lists, alerts and objectives read.
+FINEST, FINE, *_ = sorted(RESOLUTIONS)
 # The figures that only the advice reads, from single seconds. No chart shows them, and they are three quarters of a row.
 _ONLY_IN_SECONDS = frozenset({"queue", "compute", "gaps", "batch_ns"})
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NotRequired, TypedDict
+from typing import NotRequired, TypedDict, cast
 
 from django.db.models import Max
 
@@ -21,6 +21,7 @@ from repository.core.histogram import BOUNDS_US
 # Enough points for a smooth chart. Charts read the coarsest resolution that gives this many.
 ENOUGH_POINTS = 240
 MAX_POINTS = 900
+HEATMAP_POINTS = 200  # the fewest of any chart
 # A range may start this many seconds before the oldest row that must exist, because a request takes time.
 _SLACK_S = 10
 _FIGURES = tuple(name for name in figures(Usage(), 1.0) if name != "failures")
@@ -89,6 +90,47 @@ class DownTime(TypedDict):
     end: float
 
 
+@dataclass(frozen=True, slots=True)
+class History:
+    """The rows of a span of time, read once for all that is drawn of them. start, end: in Unix seconds.
+
+    resolution: seconds, of all rows but the newest, which are finer. watched: the start of each span in which `watch` ran ->
+    its seconds, and the gauges of the server's process. usages: version -> the starts and usages of its rows, with the whole
+    server as version 0 if the history is not of a model.
+    """
+
+    start: float
+    end: float
+    resolution: int
+    watched: dict[int, tuple[int, ProcessGauges | None]]
+    usages: dict[int, list[tuple[int, Usage]]]
+
+    def step(self, max_points: int) -> int:
+        """Return the seconds of a point of a chart with at most so many points: whole rows."""
+        return self.resolution * max(1, math.ceil((self.end - self.start) / self.resolution / max_points))
+
+    def times(self, step: int) -> range:
+        return range(int(self.start) - int(self.start) % step, math.ceil(self.end), step)
+
+    def steps(self, step: int, version: int | None = None) -> dict[int, "_Step"]:
+        """Return the points in which `watch` ran, of all versions together or of one, by their start and in order of time."""
+        found: dict[int, _Step] = defaultdict(_Step)
+        first = self.times(step)[0]  # a chart with longer steps may begin a little earlier
+        for at, (seconds, process) in self.watched.items():
+            if at < first:
+                continue
+            one = found[at - at % step]
+            one.seconds += seconds
+            if process is not None:
+                one.processes.append(process)
+        for number, rows in self.usages.items():
+            if version in (None, number):
+                for at, usage in rows:
+                    if at - at % step in found:
+                        found[at - at % step].usages[at].append(usage)
+        return found
+
+
 @dataclass(slots=True)
 class _Step:
     """The rows of one point of a chart. seconds: how long `watch` ran in the point's span of time."""
@@ -115,16 +157,22 @@ def metrics_range(
 
     start, end: in Unix seconds.
     """
-    step, steps = _read(server, model_name, version, start, end, max_points)
-    times = list(range(int(start) - int(start) % step, math.ceil(end), step))
-    points = [_point(steps.get(at)) for at in times]
-    whole = combine(one.usage() for one in steps.values())
-    watched = sum(one.seconds for one in steps.values())
-    total = figures(whole, max(watched, 1))
+    history = metrics_history(server=server, start=start, end=end, model_name=model_name, version=version)
+    return metrics_series(history, max_points)
+
+
+def metrics_series(history: History, max_points: int = MAX_POINTS, *, version: int | None = None) -> Range:
+    """Return the series of a history: of all its versions together, or of one."""
+    step = history.step(max_points)
+    steps, times = history.steps(step, version), list(history.times(step))
+    usages = {at: one.usage() for at, one in steps.items()}
+    points = {at: figures(usage, steps[at].seconds) for at, usage in usages.items()}
+    shown = [cast(Mapping[str, object] | None, points.get(at)) for at in times]
+    total = figures(combine(usages.values()), max(1, sum(one.seconds for one in steps.values())))
     return {
         "step": step,
         "times": times,
-        "series": {name: [None if point is None else point[name] for point in points] for name in _FIGURES},
+        "series": {name: [None if point is None else point[name] for point in shown] for name in _FIGURES},
         "process": _process_series([steps.get(at) for at in times]),
         "gpus": next((one.processes[-1]["gpus"] for one in reversed(steps.values()) if one.processes), []),
         "batches": total["batch"],
@@ -186,12 +234,10 @@ def _totals(usage: Usage) -> Totals:
     return Totals(requests, shown["p50"], shown["p99"], failed / requests if requests else None)
 
 
-def metrics_heatmap(
-    *, server: Server, start: float, end: float, model_name: str = "", version: int | None = None, max_points: int = 200
-) -> Heatmap:
-    """Return the numbers of requests by latency and time, from `start` to `end` (Unix seconds)."""
-    step, steps = _read(server, model_name, version, start, end, max_points)
-    times = list(range(int(start) - int(start) % step, math.ceil(end), step))
+def metrics_heatmap(history: History, max_points: int = HEATMAP_POINTS) -> Heatmap:
+    """Return the numbers of requests by latency and time."""
+    step = history.step(max_points)
+    steps, times = history.steps(step), list(history.times(step))
     columns = [_bands(steps[at].usage()) if at in steps else {} for at in times]
     used = [band for column in columns for band in column]
     if not used:
@@ -208,48 +254,44 @@ def metrics_outages(*, server: Server, start: float, end: float) -> list[DownTim
     return [{"start": one.start.timestamp(), "end": one.end.timestamp() if one.end else end} for one in found]
 
 
-def metrics_versions(
-    *, server: Server, start: float, end: float, model_name: str
-) -> dict[str, dict[str, list[object]]]:
-    """Return the series of each version of a model, by version and figure, at the times of metrics_range.
+def metrics_versions(history: History, max_points: int = MAX_POINTS) -> dict[str, dict[str, list[object]]]:
+    """Return the series of each version of a model, by version and figure, at the times of metrics_series.
 
     The versions are the MOST_VERSIONS highest ones that had requests in that time, and NO_VERSION.
     """
-    rows = MetricSample.objects.filter(
-        server=server, model_name=model_name, at__gte=int(start) - max(RESOLUTIONS), at__lt=math.ceil(end)
-    )
-    numbers = sorted(set(rows.order_by().values_list("version", flat=True).distinct()))
+    numbers, step = sorted(history.usages), history.step(max_points)
     found = {}
     for number in [*numbers[-MOST_VERSIONS:], *([NO_VERSION] if NO_VERSION in numbers[:-MOST_VERSIONS] else [])]:
-        series = metrics_range(server=server, start=start, end=end, model_name=model_name, version=number)["series"]
-        found[str(number)] = {name: series[name] for name in _VERSION_FIGURES}
+        points = {at: figures(one.usage(), one.seconds) for at, one in history.steps(step, number).items()}
+        found[str(number)] = {
+            name: [points[at][name] if at in points else None for at in history.times(step)]  # type: ignore[literal-required]
+            for name in _VERSION_FIGURES
+        }
     return found
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
-def _read(
-    server: Server, model_name: str, version: int | None, start: float, end: float, max_points: int
-) -> tuple[int, dict[int, _Step]]:
-    """Return the length of a step in seconds, and the steps in which `watch` ran, by their start, in order of time."""
+def metrics_history(
+    *, server: Server, start: float, end: float, model_name: str = "", version: int | None = None
+) -> History:
+    """Read what charts of a span (Unix seconds) are drawn from: of a model, one of its versions, or the whole server."""
     resolution = _resolution(start, end, time.time())
-    step = resolution * max(1, math.ceil((end - start) / resolution / max_points))
-    begin = int(start) - int(start) % step
-    steps: dict[int, _Step] = defaultdict(_Step)
-    for span, low, high in _segments(server, resolution, begin, math.ceil(end)):
+    watched: dict[int, tuple[int, ProcessGauges | None]] = {}
+    usages: dict[int, list[tuple[int, Usage]]] = defaultdict(list)
+    found = History(start, end, resolution, watched, usages)
+    for span, low, high in _segments(server, resolution, found.times(found.step(HEATMAP_POINTS))[0], math.ceil(end)):
         rows = MetricSample.objects.filter(server=server, resolution=span, at__gte=low, at__lt=high)
         for at, data in rows.filter(model_name="").order_by("at").values_list("at", "data"):
             sample = decode(data)
-            one = steps[at - at % step]
-            one.seconds += span
-            if sample.process is not None:
-                one.processes.append(sample.process)
+            watched[at] = span, sample.process
             if not model_name:
-                one.usages[at].append(sample.usage)
+                usages[0].append((at, sample.usage))
         if model_name:
             rows = rows.filter(model_name=model_name)
-            for at, data in (rows if version is None else rows.filter(version=version)).values_list("at", "data"):
-                steps[at - at % step].usages[at].append(decode(data).usage)
-    return step, steps
+            rows = rows if version is None else rows.filter(version=version)
+            for number, at, data in rows.values_list("version", "at", "data"):
+                usages[number].append((at, decode(data).usage))
+    return found
 
 
 def _resolution(start: float, end: float, now: float) -> int:
@@ -272,10 +314,6 @@ def _segments(server: Server, resolution: int, start: int, end: int) -> Iterator
 
 
 # -- shaping ---------------------------------------------------------------------------------------------------------
-def _point(step: _Step | None) -> Mapping[str, object] | None:
-    return figures(step.usage(), step.seconds) if step is not None and step.seconds else None
-
-
 def _process_series(steps: list[_Step | None]) -> dict[str, list[float | None]]:
     merged = [merge_processes(step.processes) if step is not None and step.processes else None for step in steps]
     return {

@@ -4,18 +4,22 @@ Coarser spans are made from finer rows in the database, so that a restart of `wa
 """
 
 from collections import defaultdict
+from itertools import pairwise
 
 from django.db import transaction
-from django.db.models import Max
+from django.db.models import Max, Min
 
 from dashboard.metrics.feed import Tick
 from dashboard.metrics.samples import FINEST, RESOLUTIONS, Sample, decode, encode, merge_samples
 from dashboard.metrics.usage import combine_side_by_side
 from dashboard.models import MetricSample, Server
 
-_COARSER = {10: 1, 60: 10, 600: 60}  # resolution -> the finer resolution that it is made from
-# How many seconds longer than RESOLUTIONS rows are kept, because coarser spans are made from them and clocks differ.
-_MARGIN_S = {1: 30, 10: 600, 60: 1200, 600: 1200}
+_FINER = {coarse: fine for fine, coarse in pairwise(sorted(RESOLUTIONS))}  # resolution -> the one that it is made from
+# Rows are kept so much longer than RESOLUTIONS, because coarser spans are made from them, charts begin with a whole step, and
+# clocks differ.
+_MARGIN_S = 30
+_MARGIN_SPANS = 20
+_AT_ONCE_S = 6 * 3600  # spans of so many seconds are made at once; only after an upgrade more are missing
 
 
 def metrics_store_tick(server: Server, tick: Tick, at: int, previous_at: int) -> None:
@@ -31,16 +35,20 @@ def metrics_store_tick(server: Server, tick: Tick, at: int, previous_at: int) ->
     rows.append(_row(server, "", 0, FINEST, at, Sample(total.pack(), tick.process)))
     with transaction.atomic():
         MetricSample.objects.bulk_create(rows, ignore_conflicts=True)
-        for resolution, finer in _COARSER.items():
+        for resolution, finer in _FINER.items():
             if at // resolution != previous_at // resolution:
                 _roll_up(server, resolution, finer, until=at - at % resolution)
 
 
 def _roll_up(server: Server, resolution: int, finer: int, until: int) -> None:
-    """Make the missing spans that end at or before `until` from the rows of the finer resolution."""
+    """Make the missing spans that end at or before `until` from the rows of the finer resolution, the oldest first."""
     rows = MetricSample.objects.filter(server=server)
-    newest = rows.filter(resolution=resolution).aggregate(newest=Max("at"))["newest"]
+    newest = rows.filter(model_name="", resolution=resolution).aggregate(newest=Max("at"))["newest"]
     since = until - RESOLUTIONS[finer] if newest is None else newest + resolution
+    oldest = rows.filter(model_name="", resolution=finer, at__gte=since).aggregate(oldest=Min("at"))["oldest"]
+    if oldest is None:
+        return
+    until = min(until, oldest - oldest % resolution + _AT_ONCE_S)
     parts: dict[tuple[int, str, int], list[bytes | memoryview]] = defaultdict(list)
     found = rows.filter(resolution=finer, at__gte=since, at__lt=until).order_by("at")
     for name, version, at, data in found.values_list("model_name", "version", "at", "data").iterator():
@@ -56,7 +64,7 @@ def metrics_prune(now: float) -> int:
     """Remove rows that are older than their resolution allows, and return their number. now: in Unix seconds."""
     gone = 0
     for resolution, kept_s in RESOLUTIONS.items():
-        cut = int(now) - kept_s - _MARGIN_S[resolution]
+        cut = int(now) - kept_s - _MARGIN_S - _MARGIN_SPANS * resolution
         gone += MetricSample.objects.filter(resolution=resolution, at__lt=cut).delete()[0]
     return gone
 

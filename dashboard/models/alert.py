@@ -1,6 +1,10 @@
 """Alerts, their history, their mutes, the channels by which people are told, and the messages to be sent."""
 
+from contextlib import suppress
+from urllib.parse import parse_qs, urlsplit
+
 from django.db import models
+from django.urls import Resolver404, resolve
 from django.utils import timezone
 
 from dashboard.shared.choices import AlertState, ChannelKind, DeliveryState, Severity
@@ -12,8 +16,9 @@ class Alert(models.Model):
     """One episode of a condition on a subject. alerts.life draws its states; only one episode is open at a time.
 
     kind: a key of alerts.table, or "rule-<id>" of an AlertRule. subject: the name of the model, server, process, token, ...
-    address: the page that leads to the cause. since: when the condition began. seen_at: when it held last.
-    told_at, told_end_at: when the messages about its begin and its end were made; each of the two is set once.
+    address: the page that leads to the cause, as it was when the condition began; if the alert is about one server, it names
+    that server. since: when the condition began. seen_at: when it held last. told_at, told_end_at: when the messages about its
+    begin and its end were made; each of the two is set once.
     """
 
     kind = models.CharField(max_length=40)
@@ -44,6 +49,24 @@ class Alert(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} of {self.subject}: {self.state}"
+
+    @property
+    def server_name(self) -> str:
+        """The server that the alert is about, by its address; "" for none."""
+        parts = urlsplit(self.address)
+        with suppress(Resolver404):
+            found = resolve(parts.path)
+            if found.url_name == "server":
+                return str(found.kwargs["name"])
+        return parse_qs(parts.query).get("server", [""])[0]
+
+    @property
+    def cause_address(self) -> str:
+        """The page that leads to the cause. One that shows the time from a moment on shows it until the alert's end."""
+        page, mark, anchor = self.address.partition("#")
+        if self.resolved_at is None or "from=" not in page:
+            return self.address
+        return f"{page}&to={int(self.resolved_at.timestamp()) + 1}{mark}{anchor}"
 
 
 class AlertEvent(models.Model):

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 
 from django.db import transaction
 
-from dashboard.metrics.samples import RESOLUTIONS, decode
+from dashboard.metrics.samples import FINE, RESOLUTIONS, decode
 from dashboard.metrics.usage import Usage
 from dashboard.models import MetricSample, Objective, ObjectiveCount
 from dashboard.objectives.burn import HOUR, MINUTE, PERIOD_S
 from repository.core.histogram import BOUNDS_US
 
-_, _FINE, _MIDDLE, _COARSE = sorted(RESOLUTIONS)  # 10 s, a minute, 10 minutes
+_COARSE = max(one for one in RESOLUTIONS if one < HOUR)  # of the days whose minutes are gone
 MINUTES_S = 7 * HOUR  # minutes are kept for the longest window that must be exact to the minute, and an hour more
 _LATE_S = 20 * MINUTE  # `watch` makes missing spans of the last 15 minutes when it starts
 _SOON_S = 3 * MINUTE
@@ -64,7 +64,7 @@ def objectives_count(now: float, seconds: int) -> None:
     if not found:
         return
     start = int(now - seconds) // MINUTE * MINUTE
-    rows = MetricSample.objects.filter(resolution=_FINE, at__gte=start).exclude(model_name="")
+    rows = MetricSample.objects.filter(resolution=FINE, at__gte=start).exclude(model_name="")
     names = {one.model.name for one in found}
     if len(names) <= _MOST_NAMES:
         rows = rows.filter(model_name__in=names)
@@ -85,9 +85,9 @@ def _count_history(objective: Objective, now: float) -> bool:
     The last minutes may not be in its spans of a minute yet: `objectives_count` counts them next.
     """
     born = int(objective.model.created_at.timestamp())
-    fine_from = max(int(now) - RESOLUTIONS[_MIDDLE] + HOUR, born) // HOUR * HOUR
+    fine_from = max(int(now) - RESOLUTIONS[MINUTE] + HOUR, born) // HOUR * HOUR
     coarse = _usages(objective, _COARSE, max(int(now) - PERIOD_S, born), fine_from)
-    fine = _usages(objective, _MIDDLE, max(fine_from, born // _MIDDLE * _MIDDLE), int(now) + MINUTE)
+    fine = _usages(objective, MINUTE, max(fine_from, born // MINUTE * MINUTE), int(now) + MINUTE)
     minutes = [one for one in fine if one[0] >= int(now - MINUTES_S) // HOUR * HOUR]
     with transaction.atomic():
         _write({objective: _summed([*coarse, *fine], objective, HOUR)}, HOUR)

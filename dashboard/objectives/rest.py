@@ -21,6 +21,7 @@ _NONE: dict[str, object] = {
     "failed": None,
     "slow": None,
     "windows": [],
+    "down": [],
 }
 
 

@@ -3,6 +3,10 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from django.db.models import Sum
 
 from dashboard.models import Model, Objective, ObjectiveCount
 from dashboard.objectives.burn import (
@@ -19,6 +23,7 @@ from dashboard.objectives.burn import (
     burn_rate,
     burning,
 )
+from dashboard.servers.selectors import outages, servers
 
 # The minutes reach back over this many whole hours; older counts are read by the hour.
 _FINE_HOURS = 6
@@ -41,9 +46,20 @@ class Window:
         return f"{_span(self.rule.long_s)} and {_span(self.rule.short_s)}"
 
 
+class Down(NamedTuple):
+    """The time of the period in which a server did not answer, so that nobody counted its requests.
+
+    share: of the time that the objective would allow if it were about time: 43 min of 30 days for 99.9 %.
+    """
+
+    server: str
+    seconds: float
+    share: float
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """An objective with its budget, its windows, and the bad requests of the period by reason."""
+    """An objective with its budget, its windows, the bad requests of the period by reason, and what is in no count."""
 
     objective: Objective
     budget: Budget
@@ -51,6 +67,7 @@ class Standing:
     burning: Sequence[Burning]
     failed: int
     slow: int
+    down: Sequence[Down]
 
 
 def objective_of(model: Model) -> Objective | None:
@@ -81,6 +98,18 @@ def _spans(pks: list[int], start: int, fine_from: int) -> dict[int, list[Span]]:
     return {pk: found[pk] for pk in pks}
 
 
+class Bad(NamedTuple):
+    failed: int
+    slow: int
+
+
+def bad_between(objective: Objective, start: float, end: float) -> Bad:
+    """Return the bad requests of an objective in the minutes between two moments of the last hours."""
+    rows = ObjectiveCount.objects.filter(objective=objective, resolution=MINUTE, at__gte=int(start), at__lte=int(end))
+    sums = rows.aggregate(failed=Sum("failed"), slow=Sum("slow"))
+    return Bad(sums["failed"] or 0, sums["slow"] or 0)
+
+
 def standing_of(objective: Objective, now: float) -> Standing:
     """Return the standing of an objective at a moment, in Unix seconds."""
     series, percent = series_of([objective], now)[objective.pk], objective.percent
@@ -102,7 +131,21 @@ def standing_of(objective: Objective, now: float) -> Standing:
         burning(series, now, percent),
         sum(failed for failed, _ in parts),
         sum(slow for _, slow in parts),
+        _down(objective, now),
     )
+
+
+def _down(objective: Objective, now: float) -> list[Down]:
+    """Return how long each server did not answer in the period, since the model exists."""
+    until = datetime.fromtimestamp(now, UTC)
+    since = max(until - timedelta(seconds=PERIOD_S), objective.model.created_at)
+    found = []
+    for server in servers():
+        spans = outages(server, since, until)
+        seconds = sum(((one.end or until) - max(one.start, since)).total_seconds() for one in spans)
+        if seconds > 0:
+            found.append(Down(server.name, seconds, seconds / (PERIOD_S * (1 - objective.percent / 100))))
+    return found
 
 
 def budgets(now: float) -> list[tuple[Objective, Budget]]:

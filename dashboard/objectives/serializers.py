@@ -35,6 +35,14 @@ class BurnWindowSerializer(serializers.Serializer[Any]):
     burns = serializers.BooleanField()
 
 
+class DownSerializer(serializers.Serializer[Any]):
+    """objectives.selectors.Down"""
+
+    server = serializers.CharField()
+    seconds = serializers.FloatField(help_text="Of the last 30 days in which it did not answer.")
+    share = serializers.FloatField(help_text="Of the time that the objective would allow, if it were about time.")
+
+
 class ObjectiveSerializer(serializers.Serializer[Any]):
     """objectives.selectors.Standing; all null for no objective."""
 
@@ -44,6 +52,7 @@ class ObjectiveSerializer(serializers.Serializer[Any]):
     failed = serializers.IntegerField(allow_null=True)
     slow = serializers.IntegerField(allow_null=True)
     windows = BurnWindowSerializer(many=True)
+    down = DownSerializer(many=True, help_text="Outages: their requests are in no count.")
 
 
 class ModelBudgetSerializer(serializers.Serializer[Any]):

@@ -18,6 +18,7 @@ from dashboard.alerts import finders, machine, table
 from dashboard.alerts.channels import rule_create, rule_delete
 from dashboard.alerts.facts import Facts, Finding
 from dashboard.alerts.finders import growing
+from dashboard.alerts.formats import message_of
 from dashboard.alerts.outbox import alerts_tell
 from dashboard.alerts.services import alerts_evaluate
 from dashboard.alerts.tasks import stand_in
@@ -62,7 +63,7 @@ def test_a_model_that_no_version_serves_is_not_ready(relu: Version, server: Serv
     ModelState.objects.update(state="UNAVAILABLE", reason="the file is damaged", failed=True)
     ModelSync.objects.create(server=server, model=relu.model, error="the file is damaged", attempts=3)
     (one,) = found(finders.not_ready)
-    assert (one.subject, one.detail, one.address) == ("relu", "the file is damaged", "/models/relu/")
+    assert (one.subject, one.detail, one.address) == ("relu", "the file is damaged", "/models/relu/log")
     assert subjects(finders.load_failed) == subjects(finders.serves_instead) == []
     ServerState.objects.update(state="down")
     assert subjects(finders.not_ready) == [], "the server is the fault"
@@ -154,7 +155,8 @@ def test_a_growing_queue_is_found_in_the_history(server: Server) -> None:
     for at in range(now - 190, now + 1):
         pending = 1 + max(0, at - now + 190) ** 2 // 100
         metrics_store_tick(server, tick(at, digits=usage(1, 1000, pending=pending)), at, at - 1)
-    assert [one.subject for one in found(finders.queue_grows, datetime.fromtimestamp(now + 1, UTC))] == ["digits"]
+    (one,) = found(finders.queue_grows, datetime.fromtimestamp(now + 1, UTC))
+    assert (one.subject, one.address) == ("digits", f"/models/digits/?at={now + 1}#charts")
 
 
 def test_a_burning_budget_is_told_by_its_most_urgent_rule(relu: Version, webhook: AlertChannel) -> None:
@@ -172,6 +174,18 @@ def test_a_burning_budget_is_told_by_its_most_urgent_rule(relu: Version, webhook
     assert (alert.kind, alert.state) == ("burn_fast", "firing")
     assert "100 times too fast" in alert.title
     assert alert.deliveries.count() == 1
+    since = int(alert.fired_at.timestamp()) - 3600  # type: ignore[union-attr]
+    assert alert.cause_address == f"/models/relu/requests?from={since}#failed"
+    alert.resolved_at = datetime.fromtimestamp(now, UTC)
+    assert alert.cause_address == f"/models/relu/requests?from={since}&to={now + 1}#failed"
+    ObjectiveCount.objects.update(failed=0, slow=60)
+    Objective.objects.update(latency_ms=50.0)
+    (one,) = found(finders.burns("burn_fast"))
+    assert one.address.endswith("#slowest")
+    assert "0 requests failed and" in one.detail
+    told = message_of(alert.deliveries.get())
+    assert (told.cause, told.button) == (alert.cause_address, "See the failed requests")
+    assert f"See the failed requests: {told.cause}" in told.text
 
 
 def test_memory_that_is_nearly_full(tmp_path: Path) -> None:
@@ -228,6 +242,7 @@ def test_an_own_alert_watches_a_figure_of_its_window(server: Server, relu: Versi
     when = datetime.fromtimestamp(now + 1, UTC)
     (one,) = found(table.kind_of_rule(rule).find, when)
     assert one.title == "slow: p99 latency of relu is above 50 ms"
+    assert one.address == f"/models/relu/requests?from={now - 90}&server=local#slowest"
     assert found(table.kind_of_rule(low).find, when) == []
     assert [f.subject for f in found(table.kind_of_rule(big).find, when)] == ["local"]
     alerts_evaluate(now=when)

@@ -89,3 +89,15 @@ def test_an_alert_is_marked_where_it_fired(server: Server):
     assert (mark["kind"], mark["text"], mark["bad"]) == ("alert", "digits burns", True)
     assert metrics_markers(server=server, start=now - 100, end=now + 100, model_name="other") == []
     assert len(metrics_markers(server=server, start=now - 100, end=now + 100)) == 1
+
+
+@pytest.mark.parametrize("address", ["/servers/other/?at=9", "/models/digits/?at=9&server=other#charts"])
+def test_an_alert_about_one_server_is_marked_on_its_charts_only(server: Server, address: str):
+    other = Server.objects.create(name="other", http_url="http://y", grpc_url="y", metrics_url="http://y")
+    Alert.objects.create(
+        kind="rule-1", subject="other", severity="warning", state="firing", title="slow", address=address,
+        fired_at=datetime.now(UTC),
+    )  # fmt: skip
+    now = time.time()
+    marks = {one.name: len(metrics_markers(server=one, start=now - 100, end=now + 100)) for one in (server, other)}
+    assert marks == {"local": 0, "other": 1}

@@ -13,18 +13,18 @@ from dashboard import migrations
 from dashboard.metrics import selectors as metrics
 from dashboard.metrics.marks import metrics_markers
 from dashboard.metrics.samples import RESOLUTIONS, Sample, decode, encode
-from dashboard.metrics.selectors import metrics_heatmap, metrics_range, metrics_versions
+from dashboard.metrics.selectors import metrics_heatmap, metrics_history, metrics_range, metrics_versions
 from dashboard.metrics.services import metrics_prune, metrics_store_tick
 from dashboard.metrics.usage import figures
 from dashboard.models import AuditEntry, MetricSample, Model, Release, ReleaseSpan, Server, ServerEvent
 from dashboard.releases.selectors import releases_served
 from dashboard.shared.choices import EventKind
 from dashboard.watch.collector import next_second
-from tests.dashboard.feeds import tick, usage
+from tests.dashboard.feeds import PROCESS, tick, usage
 
 pytestmark = pytest.mark.django_db
 
-NOW = 1_750_000_200  # a multiple of every resolution
+NOW = 1_749_999_600  # a multiple of every resolution
 
 
 @pytest.fixture(autouse=True)
@@ -138,7 +138,7 @@ def test_a_range_never_has_more_points_than_asked_for(server: Server):
 def test_rows_are_pruned_when_their_resolution_has_kept_them_long_enough(server: Server):
     now = time.time()
     for resolution, kept_s in RESOLUTIONS.items():
-        for age in (kept_s // 2, kept_s + 3600):
+        for age in (kept_s // 2, 2 * kept_s):
             at = int(now - age) // resolution * resolution
             MetricSample.objects.create(server=server, resolution=resolution, at=at, data=b"")
     assert metrics_prune(now) == len(RESOLUTIONS)
@@ -147,7 +147,7 @@ def test_rows_are_pruned_when_their_resolution_has_kept_them_long_enough(server:
 
 def test_a_heat_map_counts_every_request_in_its_band(server: Server):
     store(server, NOW - 10, 10, digits=3)
-    heat = metrics_heatmap(server=server, start=NOW - 10, end=NOW, model_name="digits")
+    heat = metrics_heatmap(metrics_history(server=server, start=NOW - 10, end=NOW, model_name="digits"))
     assert sum(map(sum, heat["counts"])) == 30
     assert heat["bounds_ms"][0] <= 5 <= heat["bounds_ms"][-1]
     assert len(heat["bounds_ms"]) == len(heat["counts"]) + 1
@@ -170,12 +170,12 @@ def test_each_version_has_series_of_its_own(server: Server):
         second = tick(at, digits=usage(2, 1000))
         second.models[("digits", 2)] = usage(3, 90_000, fail=1)
         metrics_store_tick(server, second, at, at - 1)
-    found = metrics_versions(server=server, start=NOW - 2, end=NOW, model_name="digits")
+    found = metrics_versions(metrics_history(server=server, start=NOW - 2, end=NOW, model_name="digits"))
     assert {version: series["rps"] for version, series in found.items()} == {"1": [2, 2], "2": [4, 4]}
     assert {version: series["errors"] for version, series in found.items()} == {"1": [0, 0], "2": [1, 1]}
     assert found["1"]["p99"][0] < 2
     assert found["2"]["p99"][0] > 80
-    assert metrics_versions(server=server, start=NOW - 2, end=NOW, model_name="other") == {}
+    assert metrics_versions(metrics_history(server=server, start=NOW - 2, end=NOW, model_name="other")) == {}
 
 
 def test_jitter_files_consecutive_ticks_under_consecutive_seconds():
@@ -261,3 +261,18 @@ def test_the_phases_of_a_request_add_up_to_its_computation():
     shown = figures(one, 1.0)
     assert (shown["input_ms"], shown["infer_ms"], shown["output_ms"]) == (0.5, 3, 1.5)
     assert shown["compute_ms"] == 5
+
+
+def test_hours_that_an_upgrade_lacks_are_made_a_few_at_a_time_and_charts_stay_whole(server: Server):
+    hours, hour, ten_minutes = 14, 3600, 600
+    start = NOW - hours * hour
+    for at in range(start, NOW, ten_minutes):
+        for name, process in (("", PROCESS), ("digits", None)):
+            data = encode(Sample(usage(ten_minutes, 5000).pack(), process))
+            MetricSample.objects.create(server=server, model_name=name, resolution=ten_minutes, at=at, data=data)
+    for made in (6, 12, 14, 14):
+        metrics_store_tick(server, tick(NOW), NOW, NOW - 1)
+        assert rows(server, hour, "digits") == list(range(start, start + made * hour, hour))
+        found = metrics_range(server=server, start=NOW - 29 * 24 * hour, end=NOW, model_name="digits")
+        assert found["step"] == hour
+        assert [rps for rps in found["series"]["rps"] if rps is not None] == [1] * hours

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
+from rest_framework.test import APIClient
 
-from dashboard.metrics.noted import KEPT_S, MOST, failure_causes, noted_prune, noted_requests, noted_store
+from dashboard.metrics.noted import KEPT_S, MOST, Wanted, failure_causes, noted_prune, noted_requests, noted_store
 from dashboard.models import FailureCount, Model, NotedRequest, Server
 from dashboard.servers.messages import NotedAnswer, NotedSpan, ToldRequest
 
@@ -50,21 +51,21 @@ def answer(*spans: NotedSpan) -> NotedAnswer:
 def test_a_span_that_is_read_twice_is_stored_once(server: Server):
     for _ in range(2):
         noted_store(server=server, answer=answer(span(1, NOW, (900, 500), failures=3)))
-    assert [row.duration_us for row in noted_requests(model_name="digits", start=NOW, end=NOW + 9, failed=False)] == [
+    assert [row.duration_us for row in noted_requests(Wanted("digits", NOW, NOW + 9), failed=False)] == [
         900,
         500,
     ]
-    [cause] = failure_causes(model_name="digits", start=NOW, end=NOW + 9)
+    [cause] = failure_causes(Wanted("digits", NOW, NOW + 9))
     assert (cause.cause, cause.count, cause.first, cause.last) == ("bad row #", 3, NOW, NOW + 5)
     assert cause.example is not None
     assert cause.example.details["message"].endswith(SECRET)
-    assert noted_requests(model_name="digits", start=NOW + 60, end=NOW + 90, failed=False) == []
-    assert failure_causes(model_name="digits", start=NOW + 60, end=NOW + 90) == []
+    assert noted_requests(Wanted("digits", NOW + 60, NOW + 90), failed=False) == []
+    assert failure_causes(Wanted("digits", NOW + 60, NOW + 90)) == []
 
 
 def test_the_phases_of_a_request_are_parts_of_its_time(server: Server):
     noted_store(server=server, answer=answer(span(1, NOW, (1000,))))
-    [row] = noted_requests(model_name="digits", start=NOW, end=NOW, failed=False)
+    [row] = noted_requests(Wanted("digits", NOW, NOW), failed=False)
     assert [(phase.name, phase.ms, phase.x, phase.width) for phase in row.phases] == [
         ("queue", 0.5, 0, 50), ("input", 0.01, 50, 1), ("compute", 0.25, 51, 25), ("output", 0.01, 76, 1),
     ]  # fmt: skip
@@ -76,7 +77,7 @@ def test_old_rows_are_thinned_out_and_counts_are_kept(server: Server):
     for number in range(30):
         noted_store(server=server, answer=answer(span(number + 1, NOW + 60 * number, (100 + number,), failures=2)))
     noted_prune(NOW + 4 * 3600)
-    kept = noted_requests(model_name="digits", start=NOW, end=NOW + 3600, failed=False)
+    kept = noted_requests(Wanted("digits", NOW, NOW + 3600), failed=False)
     assert [row.duration_us for row in kept] == [129, 128, 127, 126, 125]
     assert NotedRequest.objects.filter(failed=True).count() == MOST
     [counted] = FailureCount.objects.all()
@@ -93,7 +94,7 @@ def test_what_a_strange_server_tells_is_kept_within_bounds(server: Server):
     late = span(2, NOW, (), failures=1)
     late["start"], late["causes"][0]["first"], late["causes"][0]["last"] = 1e300, -5.0, 1e300
     noted_store(server=server, answer=answer(odd, late))
-    [cause] = failure_causes(model_name="digits", start=NOW, end=NOW + 9)
+    [cause] = failure_causes(Wanted("digits", NOW, NOW + 9))
     assert cause.last_at.year > 2026
     assert NotedRequest.objects.count() == 1
 
@@ -110,3 +111,76 @@ def test_messages_are_shown_to_people_who_may_see_what_clients_sent(
     assert "INTERNAL" in page
     assert "request 1000" in page
     assert client.get("/models/digits/requests?from=9&to=1").status_code == 200
+    [cause] = client.get(f"/api/v1/models/digits/requests?start={NOW - 60}&end={NOW + 60}").json()["causes"]
+    assert (cause["cause"], cause["example"]["message"]) == (
+        ("bad row #", f"bad row 7 {SECRET}") if sees else (None, None)
+    )
+    assert (cause["count"], cause["code"]) == (3, "INTERNAL")
+
+
+@pytest.fixture
+def many(server: Server) -> None:
+    """Version 1 fails by two causes; version 2 answers, and also on a second server."""
+    other = Server.objects.create(name="other", http_url="http://y", grpc_url="y", metrics_url="http://y")
+    second = span(2, NOW, (700,), failures=2)
+    second["causes"][0]["cause"] = second["failed"][0]["cause"] = "no memory"
+    answered = span(3, NOW, (800,))
+    answered["version"] = "2"
+    noted_store(server=server, answer=answer(span(1, NOW, (900,), failures=3), second, answered))
+    noted_store(server=other, answer=answer(answered))
+    Model.objects.create(name="digits")
+
+
+@pytest.mark.usefixtures("many")
+def test_the_address_chooses_version_server_and_cause(client: Client, admin_user: Any):
+    client.force_login(admin_user)
+    until = {"from": NOW - 60, "to": NOW + 60}
+
+    def shown(**chosen: Any) -> tuple[list[int], list[str]]:
+        found = client.get("/models/digits/requests", until | chosen)
+        assert found.status_code == 200
+        return [row.duration_us for row in found.context["slow"]], [
+            row.details["cause"] for row in found.context["failed"]
+        ]
+
+    assert shown() == ([900, 800, 800, 700], ["no memory", "bad row #"])
+    assert shown(version=2) == ([800, 800], [])
+    assert shown(version=2, server="other") == ([800], [])
+    assert shown(version="x", server="nowhere") == ([], [])
+    keys = [cause.key for cause in failure_causes(Wanted("digits", NOW, NOW + 9))]
+    assert shown(cause=keys[1])[1] == ["no memory"]
+    assert shown(cause="gone")[1] == []
+    page = client.get("/models/digits/requests", {"from": NOW - 60, "cause": keys[0]}).content.decode()
+    assert "until now" in page
+    assert f"cause={keys[0]}&amp;version=2" in page, "links keep what is chosen"
+
+
+@pytest.mark.usefixtures("many")
+def test_requests_and_their_causes_over_rest(api: APIClient):
+    def got(**asked: Any) -> Any:
+        return api.get("/api/v1/models/digits/requests", {"start": NOW - 60, "end": NOW + 60, **asked})
+
+    slow = got(kind="slow", limit=2).data["requests"]
+    assert [(row["duration_ms"], row["version"]) for row in slow] == [(0.9, 1), (0.8, 2)]
+    assert slow[0]["phases_ms"] == {"queue": 0.45, "input": 0.01, "compute": 0.225, "output": 0.01}
+    assert [row["server"] for row in got(kind="slow", version=2, server="other").data["requests"]] == ["other"]
+    causes = got().data["causes"]
+    assert [(cause["cause"], cause["count"], cause["versions"]) for cause in causes] == [
+        ("bad row #", 3, 1),
+        ("no memory", 2, 1),
+    ]
+    [failed] = got(cause=causes[1]["key"]).data["requests"]
+    assert failed["failed"]
+    assert api.get("/api/v1/models/digits/requests").data == {"requests": [], "causes": []}
+    for wrong in (
+        {"kind": "odd"},
+        {"limit": 0},
+        {"limit": 101},
+        {"start": "x"},
+        {"start": NOW + 60},
+        {"cause": "gone"},
+        {"start": 1},
+    ):
+        assert got(**wrong).status_code == 400, wrong
+    assert got(server="nowhere").status_code == 404
+    assert api.get("/api/v1/models/none/requests").status_code == 404

@@ -2,21 +2,26 @@
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.test import Client
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from dashboard.access.authorisation import Actor
-from dashboard.metrics.samples import RESOLUTIONS
+from dashboard.metrics.feed import NO_VERSION, Tick
 from dashboard.metrics.services import metrics_store_tick
-from dashboard.models import MetricSample, Model, Objective, ObjectiveCount, Server, Version
+from dashboard.metrics.usage import Usage
+from dashboard.models import MetricSample, Model, Objective, ObjectiveCount, Server, ServerEvent, Version
 from dashboard.objectives.burn import HOUR, MINUTE
 from dashboard.objectives.counts import ObjectiveCounter, counts_prune, objectives_count, parts_of
 from dashboard.objectives.selectors import series_of, standing_of
 from dashboard.objectives.services import objective_set
 from dashboard.shared.exceptions import Forbidden, Invalid
-from tests.dashboard.feeds import tick, usage
+from tests.dashboard.conftest import text_of
+from tests.dashboard.feeds import PROCESS, tick, usage
 
 pytestmark = pytest.mark.django_db
 NOW = int(time.time()) // HOUR * HOUR
@@ -85,7 +90,7 @@ def test_spans_that_are_made_late_are_counted_after_a_restart(server: Server, ob
 def test_a_new_objective_counts_the_history_before_it(server: Server, model: Model, actor: Actor) -> None:
     store(server, NOW - 400, 401, requests=3, each_us=80_000)
     MetricSample.objects.create(
-        server=server, model_name="digits", version=1, resolution=max(RESOLUTIONS), at=NOW - 240 * HOUR,
+        server=server, model_name="digits", version=1, resolution=600, at=NOW - 240 * HOUR,
         data=MetricSample.objects.filter(model_name="digits").earliest("pk").data,
     )  # fmt: skip
     objective = objective_set(model=model, actor=actor, percent=99.0, latency_ms=50.0)
@@ -147,3 +152,29 @@ def test_the_objective_over_rest_and_on_the_pages(relu: Version, api: APIClient,
     assert not Objective.objects.exists()
     page = client.post("/models/relu/objective/set", {"percent": "many"}, follow=True).content.decode()
     assert "is not a number" in page
+
+
+def test_the_time_in_which_a_server_did_not_answer_stands_beside_the_budget(
+    server: Server, model: Model, api: APIClient, as_person: Callable[..., Client]
+) -> None:
+    now = timezone.now()
+    Model.objects.update(created_at=now - timedelta(days=40))
+    Objective.objects.create(model=model, percent=99.9, counted=True)
+    assert api.get("/api/v1/models/digits/objective").data["down"] == []
+    for ago, kind in ((timedelta(days=33), "crashed"), (timedelta(days=32), "ready"), (timedelta(days=2), "crashed")):
+        ServerEvent.objects.create(server=server, at=now - ago, kind=kind)
+    ServerEvent.objects.create(server=server, at=now - timedelta(days=2) + timedelta(seconds=1296), kind="ready")
+    [down] = api.get("/api/v1/models/digits/objective").data["down"]
+    assert (down["server"], down["seconds"], round(down["share"], 6)) == ("local", 1296, 0.5)
+    page = text_of(as_person(), "/models/digits/objective")
+    assert "Server local did not answer for 21 min 36 s of these 30 days." in page
+    assert "By time, that is 50 % of what the objective allows." in page
+
+
+def test_requests_to_a_model_that_is_not_ready_are_bad(server: Server, model: Model) -> None:
+    Objective.objects.create(model=model, percent=99.9, counted=True)
+    refused = Usage(fail=5, failures={"REJECTED": 5})
+    for at in range(NOW - 20, NOW + 1):
+        metrics_store_tick(server, Tick(at, 1.0, {("digits", NO_VERSION): refused}, PROCESS), at, at - 1)
+    objectives_count(NOW + 1, 60)
+    assert standing_of(Objective.objects.get(), NOW).failed == 100
