@@ -33,6 +33,7 @@ from dashboard.shared.exceptions import DashboardError
 from dashboard.shared.space import give_space_back
 from dashboard.truth.guardrail import rollouts_check
 from dashboard.truth.services import labels_forget, labels_match
+from dashboard.truth.trouble import truths_check
 from dashboard.uploads.publication import publications_recover
 from dashboard.uploads.services import uploads_expire
 from dashboard.usage.log import UsageReader
@@ -80,6 +81,7 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
         PeriodicTask("look for data drift", 30.0, monitors_check),
         PeriodicTask("join labels with captured answers", 30.0, labels_match),
         PeriodicTask("compare the truth of a rollout's versions", 10.0, rollouts_check),
+        PeriodicTask("look for versions whose truth is worse", 30.0, truths_check),
         PeriodicTask("forget old labels", 600.0, labels_forget),
         PeriodicTask("delete old captures", 60.0, captures_expire),
         PeriodicTask("remove environments of other locks", 3600.0, _remove_environments),
