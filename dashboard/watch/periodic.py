@@ -37,6 +37,7 @@ from dashboard.truth.trouble import truths_check
 from dashboard.uploads.publication import publications_recover
 from dashboard.uploads.services import uploads_expire
 from dashboard.usage.log import UsageReader
+from dashboard.usage.services import usage_forget
 from dashboard.versions.retention import retention_run
 
 logger = logging.getLogger(__name__)
@@ -72,6 +73,7 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
     return (
         PeriodicTask("keep auth.json as the tokens are", 1.0, auth_file_repair),
         PeriodicTask("read the usage log", 2.0, UsageReader().read),
+        PeriodicTask("forget old usage", 3600.0, usage_forget),
         PeriodicTask("queue lost jobs again", 10.0, jobs_requeue_lost),
         PeriodicTask("finish broken-off publications", 30.0, publications_recover),
         PeriodicTask("notice changes by hand", 20.0, partial(drift_check, {})),
