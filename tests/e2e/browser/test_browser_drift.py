@@ -132,7 +132,7 @@ def test_shifted_requests_are_found_in_a_real_capture_shown_worst_first_and_told
     kind = columns.filter(has=page.get_by_text("in.kind", exact=True))
     expect(kind).to_contain_text("chi-square")
     kind.get_by_text("Categories").click()
-    expect(kind.get_by_role("row", name="2")).to_be_visible()
+    expect(kind.get_by_role("rowheader", name="2", exact=True)).to_be_visible()
 
     captured(house, requests(200, 4, shifted=True))
     expect(page.get_by_role("heading", name="Window 3: 7 of 8 columns drifted")).to_be_visible(
@@ -157,7 +157,7 @@ def test_shifted_requests_are_found_in_a_real_capture_shown_worst_first_and_told
 
 
 def test_labels_take_out_the_candidate_of_a_real_rollout_that_is_often_wrong(house: House) -> None:
-    house.publish("seen", CLASSIFIER.replace("RIGHT", "0"), path="model.py", make_live=False)
+    house.publish("seen", CLASSIFIER.replace("RIGHT", "0"), path="model.py", make_live=False, load=False)
     plan = {"steps": [{"weight": 50, "bake_s": 3600}], "guardrails": [], "promote": "hand"}
     wait_until(lambda: len(house.person.call("GET", "models/seen/versions")["results"]) == 2, what="two versions")
     house.person.call("POST", "models/seen/rollouts", json={"candidate": 2, "plan": plan})
