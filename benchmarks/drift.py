@@ -11,6 +11,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of short vectors, more threads only wait for each other
+
 import django
 import numpy as np
 
@@ -97,9 +99,9 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--windows", type=int, default=1000, help="of each of two clean sequences")
     given = parser.parse_args()
+    written = "\n".join(lines(given.trials, given.windows))
     head, _, rest = PAGE.read_text().partition("<!-- detection: make bench-drift -->\n")
     _, end, tail = rest.partition("<!-- end -->")
-    written = "\n".join(lines(given.trials, given.windows))
     PAGE.write_text(f"{head}<!-- detection: make bench-drift -->\n{written}\n{end}{tail}")
     print(written)
 

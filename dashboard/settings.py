@@ -95,6 +95,7 @@ SERVER_CONTROL_KEY = _secret("control_key")
 # With SLIPWAY_REQUIRE_TOKENS the bundled server requires a token for inference; SERVER_INFER_KEY is the dashboard's own.
 REQUIRE_TOKENS = _env["SLIPWAY_REQUIRE_TOKENS"]
 DEVICE_HOUR_PRICE, DEVICE_HOUR_CURRENCY = _env["SLIPWAY_DEVICE_HOUR_PRICE"]
+USAGE_DAYS = _env["SLIPWAY_USAGE_DAYS"]
 SERVER_INFER_KEY = _secret("infer_key")
 SERVER_FLAGS = _env["SLIPWAY_SERVER_FLAGS"]
 # TorchServe's config.properties, with which the bundled server serves TorchServe's protocols too.

@@ -51,7 +51,7 @@ FULL = {
     "canary": "/models/ranked/releases/",
     "rolled-back": "/models/tagged/releases/",
     "all-rollouts": "/rollouts/",
-    "usage": "/usage/",
+    "usage-not-counted": "/usage/",
     "rollouts": "/models/tagged/rollouts/",
     "alerts": "/alerts/",
     "alert-channels": "/alerts/channels",
@@ -61,8 +61,9 @@ FULL = {
     "benchmarks": "/benchmarks?run=1&run=2",
     "batches": "/models/digits/batches",
     "tune": "/models/digits/versions/1/tune",
-    "data-drift": "/models/digits/data-drift",
-    "truth": "/models/digits/truth",
+    "data-drift": "/models/scored/data-drift",
+    "truth": "/models/scored/truth",
+    "captures": "/models/scored/captures",
     "compare": "/models/digits/compare?a=v1&b=v2",
     "compare-releases": "/models/doubled/compare?a=r1&b=r2",
     "failed-releases": "/models/doubled/releases/",
@@ -94,6 +95,8 @@ EMPTY = {
     "empty-jobs": "/jobs/?state=failed",
     "empty-server": "/servers/local/",
 }
+FRESH = {"empty-data-drift": "/models/digits/data-drift", "empty-truth": "/models/digits/truth"}
+COUNTED = {"usage": "/usage/?by=token", "usage-of-groups": "/usage/?by=group"}
 WORKING = b"""import triton_python_backend_utils as pb_utils
 
 
@@ -229,6 +232,64 @@ def roll_out(person: Person) -> None:
         person.call("POST", f"models/{name}/rollouts", json={"candidate": 2, "plan": plan})
 
 
+def compare_quality(person: Person, address: str) -> None:
+    """Publish a model with a capture as a reference, a second one whose requests are shifted at its end, and labels."""
+    person.publish("scored", "model.py", WORKING, CONFIG)
+    person.wait_for_state("scored", "ready")
+    random.seed(1)
+    reference, _ = capture(person, address, [0.0] * 300)
+    _, answered = capture(person, address, [0.0] * 400 + [0.7] * 200)
+    monitor = person.call("POST", "models/scored/drift-monitors", json={"capture": reference, "window": 200})
+    wait(lambda: person.call("GET", f"models/scored/drift-monitors/{monitor['id']}")["windows"] == 3)
+    person.call("PUT", "models/scored/truth", json={"kind": "accuracy", "limit": 0.05, "bound": 0.95})
+    labels = [
+        {"id": name, "label": random.choice((best,) * 8 + ((best + 1) % 3, "unsure"))}
+        for name, best in answered.items()
+    ]
+    person.call("POST", "models/scored/labels", json={"labels": [*labels, {"id": "of-no-request", "label": 1}]})
+    wait(lambda: person.call("GET", "models/scored/truth")["metric"]["trouble"], 120)
+
+
+def capture(person: Person, address: str, shifts: list[float]) -> tuple[str, dict[str, int]]:
+    """Send a request for each shift of its first number; return the capture's id, and each request's highest number."""
+    at = "models/scored/captures"
+    pk = person.call("POST", at, json={"percent": 100, "consent": True})["id"]
+    wait(lambda: person.call("GET", f"{at}/{pk}")["counts"])
+    best = {}
+    with httpx.Client(timeout=60) as http:
+        for place, shift in enumerate(shifts):
+            x = [random.gauss(shift), random.gauss(0), random.gauss(0)]
+            name = f"{pk[:8]}-{place}"
+            best[name] = x.index(max(x))
+            row = {"name": "x", "datatype": "FP32", "shape": [1, 3], "data": x}
+            http.post(f"{address}/v2/models/scored/infer", json={"id": name, "inputs": [row]}).raise_for_status()
+    person.call("POST", f"{at}/{pk}/stop")
+    wait(lambda: person.call("GET", f"{at}/{pk}")["counts"]["written"] == len(shifts))
+    return pk, best
+
+
+def use(person: Person, address: str) -> None:
+    """Send requests with two tokens, one of which reaches its quota."""
+    tokens = [person.call("POST", "tokens", json={"name": name, "rights": ["infer"]}) for name in ("shop", "nightly")]
+    for of, name, limits in (
+        ("person", "admin", {"requests_per_day": 1000, "requests_per_second": 50}),
+        ("token", tokens[0]["prefix"], {"requests_per_day": 20, "compute_seconds_per_day": 600}),
+    ):
+        person.call("POST", "usage/quotas", json={"of": of, "name": name, **limits})
+    person.wait_for_state("digits", "ready")
+    time.sleep(3)  # the server reads the quotas within two seconds
+    body = {"inputs": [{"name": "image", "datatype": "FP32", "shape": [1, 1, 8, 8], "data": [0] * 64}]}
+    with httpx.Client(timeout=60) as http:
+        for token, count in zip(tokens, (30, 60), strict=True):
+            for _ in range(count):
+                http.post(
+                    f"{address}/v2/models/digits/infer",
+                    json=body,
+                    headers={"Authorization": f"Bearer {token['token']}"},
+                )
+    wait(lambda: person.call("GET", "usage")["total"]["requests"] >= 60)
+
+
 def empty(person: Person) -> None:
     """Delete every model."""
     names = [row["name"] for row in person.call("GET", "models")["results"]]
@@ -297,9 +358,9 @@ def take_for_readme(browser: Browser, address: str) -> None:
 
 
 @contextmanager
-def slipway() -> Iterator[Up]:
+def slipway(**more: str) -> Iterator[Up]:
     folder = tempfile.TemporaryDirectory(prefix="slipway-pictures-")
-    with folder, Up(Path(folder.name) / "data", SLIPWAY_ADMIN_PASSWORD=PASSWORD, **SOURCES) as up:
+    with folder, Up(Path(folder.name) / "data", SLIPWAY_ADMIN_PASSWORD=PASSWORD, **SOURCES, **more) as up:
         yield up.start()
 
 
@@ -324,10 +385,16 @@ def main() -> None:
                 take_for_readme(browser, up.dashboard_url)
             with Person(up.dashboard_url) as person:
                 prepare(person)
+                compare_quality(person, up.http_url)
                 wait(lambda: person.call("GET", "models/tagged/rollouts")["results"][0]["state"] == "rolled_back")
                 time.sleep(given.traffic)  # the time to collect figures of both arms
             take(browser, up.dashboard_url, FULL, given.out)
+        with slipway(SLIPWAY_REQUIRE_TOKENS="1", SLIPWAY_DEVICE_HOUR_PRICE="2.50 EUR") as up:
+            with Person(up.dashboard_url) as person:
+                use(person, up.http_url)
+            take(browser, up.dashboard_url, COUNTED, given.out)
         with slipway() as up:
+            take(browser, up.dashboard_url, FRESH, given.out)
             with Person(up.dashboard_url) as person:
                 empty(person)
             take(browser, up.dashboard_url, EMPTY, given.out)

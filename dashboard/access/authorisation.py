@@ -71,6 +71,11 @@ class Actor:
     def name(self) -> str:
         return "system" if self.user is None else self.user.get_username()
 
+    @property
+    def person(self) -> str:
+        """The name of the person who acts; "" for the system."""
+        return "" if self.user is None else self.user.get_username()
+
     def rights(self) -> list[Right]:
         return [right for right in Right if self.may(right)]
 

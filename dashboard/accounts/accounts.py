@@ -41,15 +41,15 @@ def administrator_ensure() -> tuple[str, str] | None:
 def account_create(*, actor: Actor, username: str, password: str, permissions: list[str]) -> User:
     """Make an account with some of the permissions in GRANTABLE.
 
-    Raises Forbidden if the actor does not administer.
-    Raises Conflict if the name is taken. Raises Invalid if the name or the password breaks a rule.
+    Raises Forbidden if the actor does not administer. Raises Conflict if the name is taken. Raises Invalid if the name or the
+    password breaks a rule. Raises StorageFull if auth.json cannot be written.
     """
     require(actor, Right.ADMINISTER)
     users = get_user_model().objects
     user = get_user_model()(username=username)
     _check("username", lambda: UnicodeUsernameValidator()(username))
     _check("password", lambda: validate_password(password, user))
-    with transaction.atomic():
+    with auth_file_kept():
         if users.filter(username__iexact=username).exists():
             raise Conflict(f"there is an account '{username}' already; choose another name")
         user = users.create_user(username, password=password)

@@ -23,6 +23,7 @@ from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, VIEWERS, Actor, Right, require, token_rights
 from dashboard.accounts.token_use import TOKEN_USE
 from dashboard.models import ApiToken, Quota
+from dashboard.servers.infer_key import infer_key
 from dashboard.servers.services import server_ensure_local, server_event_record
 from dashboard.shared.choices import EventKind, TokenRight
 from dashboard.shared.exceptions import Forbidden, Invalid, StorageFull
@@ -184,6 +185,12 @@ def _content() -> bytes:
         )
         for token in tokens
         if Actor(user=token.user, token=token).may(Right.INFER)
+    ]
+    people = User.objects.filter(is_active=True).prefetch_related("groups").order_by("pk")
+    grants += [
+        _grant(f"{name}: dashboard", _hash(infer_key(name)), [], None, name, groups_of(person))
+        for person in people
+        if Actor(user=person).may(Right.INFER) and (name := person.get_username())
     ]
     return json.dumps({"tokens": grants, "quotas": _quotas()}, indent=1).encode()
 

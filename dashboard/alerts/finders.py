@@ -10,7 +10,7 @@ from django.urls import reverse
 from dashboard.alerts.facts import QUEUE_S, Facts, Finding
 from dashboard.drift.selectors import drift_found
 from dashboard.metrics.samples import FINE
-from dashboard.models import ModelState, Rollout, ServerEvent
+from dashboard.models import ModelState, Rollout, ServerEvent, TruthMetric
 from dashboard.objectives.burn import burning
 from dashboard.objectives.selectors import bad_between, objectives, series_of
 from dashboard.rollouts.selectors import rollouts_of_note
@@ -135,6 +135,13 @@ def data_drift(_: Facts) -> Iterator[Finding]:
         more = f" and {found - _MOST_COLUMNS} more" if found > _MOST_COLUMNS else ""
         address = f"{reverse('model_drift', args=[name])}?monitor={one.monitor}"
         yield Finding(f"{name}, monitor {one.monitor}", title, f"{detail}{more}.", address, name)
+
+
+def truth(_: Facts) -> Iterator[Finding]:
+    for metric in TruthMetric.objects.exclude(trouble="").select_related("model").order_by("model__name"):
+        name = metric.model.name
+        title = f"{metric.get_kind_display()} of {name} is worse than it should be"
+        yield Finding(name, title, metric.trouble, reverse("model_truth", args=[name]), name)
 
 
 def queue_grows(facts: Facts) -> Iterator[Finding]:

@@ -201,6 +201,17 @@ DEFAULTS = (
         60,
     ),
     AlertKind(
+        "truth",
+        "Answers are worse",
+        _WARNING,
+        "By its labels, the version that serves is worse than a bound, or than the version before it.",
+        "Go back to the version before, or look at the data drift and retrain the model.",
+        "See the versions",
+        finders.truth,
+        0,
+        60,
+    ),
+    AlertKind(
         "ends_soon",
         "Token or certificate ends",
         _WARNING,

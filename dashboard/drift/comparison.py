@@ -72,7 +72,7 @@ def compare(
         if kind == NUMERIC:
             compared += _numeric(column.name, reference.numbers(column), current.numbers(column))
         else:
-            compared += _categorical(column.name, reference.words(column), current.words(column))
+            compared += _categorical(column.name, reference.counts(column), current.counts(column))
     if not compared:
         return Comparison([], [])
     corrected = stats.false_discovery_control([one["p"] for one, _ in compared], method="by")
@@ -99,17 +99,21 @@ def _numeric(name: str, reference: Numbers, current: Numbers) -> list[tuple[Colu
     return found
 
 
-def _missing(values: Numbers) -> list[str | None]:
-    return ["present" if finite else "missing" for finite in np.isfinite(values)]
+def _missing(values: Numbers) -> Counter[str | None]:
+    present = int(np.isfinite(values).sum())
+    return Counter({"present": present, "missing": len(values) - present})
 
 
 def _categorical(
-    name: str, reference: Sequence[str | None], current: Sequence[str | None]
+    name: str, reference: Counter[str | None], current: Counter[str | None]
 ) -> list[tuple[ColumnDrift, Distribution]]:
     from scipy import stats
     from scipy.spatial.distance import jensenshannon
 
-    before, now = (Counter("(missing)" if word is None else word for word in words) for words in (reference, current))
+    before, now = (
+        Counter({"(missing)" if word is None else word: count for word, count in counts.items() if count})
+        for counts in (reference, current)
+    )
     if not before or not now:
         return []
     names = [*before, *(word for word in now if word not in before)]

@@ -27,7 +27,6 @@ VALUE, WORD, LENGTH, BRIGHTNESS, NORM, ELEMENTS = "value", "word", "length", "br
 _INTEGERS = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
 
 Numbers = NDArray[np.float64]
-Words = Sequence[str | None]
 Elements = Sequence[bool] | Sequence[float] | Sequence[bytes] | NDArray[Any]
 
 
@@ -64,9 +63,12 @@ class Table:
         """Return a column as numbers."""
         return np.asarray(self.values[column], np.float64)
 
-    def words(self, column: Column) -> list[str | None]:
-        """Return a column as words; a number becomes its text."""
-        return [_word(value) for value in self.values[column]]
+    def counts(self, column: Column) -> Counter[str | None]:
+        """Return how often a column has each word, None for a missing one; a number becomes its text."""
+        found: Counter[str | None] = Counter()
+        for value, count in Counter[float | str | None](self.values[column]).items():
+            found[_word(value)] += count
+        return found
 
     def halve(self) -> None:
         """Keep every second request."""
@@ -170,20 +172,19 @@ def kinds_of(reference: Table, datatypes: Mapping[str, str]) -> dict[Column, str
     for column in reference.values:
         datatype = datatypes[column.tensor]
         if column.what == WORD:
-            if datatype == "BOOL" or _few(reference.words(column)):
+            if datatype == "BOOL" or _few(reference.counts(column)):
                 found[column] = CATEGORICAL
         elif column.what == LENGTH:
             if Column(column.tensor, WORD, column.element) not in found:
                 found[column] = NUMERIC
-        elif column.what == VALUE and datatype in _INTEGERS and _few(reference.words(column)):
+        elif column.what == VALUE and datatype in _INTEGERS and _few(reference.counts(column)):
             found[column] = CATEGORICAL
         else:
             found[column] = NUMERIC
     return found
 
 
-def _few(words: Words) -> bool:
-    counts = Counter(words)
+def _few(counts: Counter[str | None]) -> bool:
     counts.pop(None, None)
     fit = all(len(word) <= _LONGEST_WORD for word in counts if word is not None)
     return fit and 0 < len(counts) <= MOST_CATEGORIES and counts.total() >= _LEAST_ROWS_EACH * len(counts)

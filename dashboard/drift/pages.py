@@ -1,4 +1,4 @@
-"""The page *Data drift* of a model: its monitors, the windows of one of them, and the columns of one window."""
+"""The part *Data drift* of a model's page *Quality*: monitors, the windows of one of them, and the columns of one window."""
 
 from collections.abc import Mapping
 
@@ -51,7 +51,7 @@ def _create(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _page(request: HttpRequest, name: str, error: DashboardError | None = None) -> HttpResponse:
-    head = model_context(name, "drift")
+    head = model_context(name, "quality")
     model = head["model"]
     monitors = list(select.monitors(model))
     shown = _chosen(request, model, monitors)

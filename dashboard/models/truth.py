@@ -12,7 +12,8 @@ class TruthMetric(models.Model):
 
     output: the tensor that is the prediction. expression: of the kind "own". higher_is_better: of the kind "own".
     limit: a guardrail: by how much a candidate may be worse than stable; None for no guardrail. looked: the rollout and the
-    number of the candidate's labels at the last comparison of a guardrail.
+    number of the candidate's labels at the last comparison of a guardrail. bound: an alert: the value than which the version
+    that serves must not be worse; None for no bound. trouble: why an alert is told now, as a sentence; "" for no reason.
     """
 
     model = models.OneToOneField(Model, on_delete=models.CASCADE, related_name="truth_metric")
@@ -22,6 +23,8 @@ class TruthMetric(models.Model):
     higher_is_better = models.BooleanField(default=True)
     limit = models.FloatField(null=True)
     looked: "models.JSONField[dict[str, int], dict[str, int]]" = models.JSONField(default=dict)
+    bound = models.FloatField(null=True)
+    trouble = models.TextField(blank=True, default="")
     changed_at = models.DateTimeField(default=timezone.now)
 
     def __str__(self) -> str:

@@ -48,7 +48,7 @@ class Infer(Endpoint):
         require_inference(self.actor, name)
         headers = {key: request.headers[key] for key in _REQUEST_HEADERS if key in request.headers}
         body = read_body(request, self.max_body_bytes)
-        client = ServerClient(server_get(LOCAL), self.connections)
+        client = ServerClient(server_get(LOCAL), self.connections, self.actor.person)
         with inference_slot(self.actor):
             go_on()  # the client may have gone while the request waited for its slot
             answer = client.infer_raw(name, body, headers, version=version)
@@ -94,7 +94,7 @@ class InferStream(Endpoint):
         except InvalidExample as error:
             raise Invalid(error.message) from None
         asked = request_of(name, version, given.inputs, given.parameters)
-        lines = _lines(parts_of(server_get(LOCAL), asked), self.actor)
+        lines = _lines(parts_of(server_get(LOCAL), asked, self.actor.person), self.actor)
         response = StreamingHttpResponse(lines, content_type=LinesRenderer.media_type)
         close_old_connections()  # a long stream must not hold a session of the database
         response["Cache-Control"] = "no-store"

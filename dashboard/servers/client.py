@@ -24,6 +24,7 @@ from django.conf import settings
 from dashboard.models import Server
 from dashboard.models.release import CheckStep
 from dashboard.models.rollout import TrafficReport
+from dashboard.servers.infer_key import bearer
 from dashboard.servers.messages import (
     FeedEvent,
     Hello,
@@ -243,13 +244,11 @@ def _nothing(answer: RawAnswer) -> None:
 class _Peer:
     """The common part of both clients: the server's address and keys, and the reading of its answers."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, person: str = "") -> None:
         self.server = server
         own = server.bundled  # no other server gets the keys of the bundled one
         self._key = {settings.SERVER_CONTROL_HEADER: settings.SERVER_CONTROL_KEY} if own else {}
-        self._token = (
-            {"Authorization": f"Bearer {settings.SERVER_INFER_KEY}"} if own and settings.REQUIRE_TOKENS else {}
-        )
+        self._token = bearer(server, person)
 
     def _request(self, client: httpx.Client | httpx.AsyncClient, call: Call[T]) -> httpx.Request:
         headers = {**_PLAIN, **(call.headers or {}), **(self._key if call.control else {})}
@@ -300,10 +299,10 @@ class ServerConnections:
 
 
 class ServerClient(_Peer):
-    """A blocking client; safe to use from several threads."""
+    """A blocking client; safe to use from several threads. person: for whom its inference requests count."""
 
-    def __init__(self, server: Server, connections: ServerConnections) -> None:
-        super().__init__(server)
+    def __init__(self, server: Server, connections: ServerConnections, person: str = "") -> None:
+        super().__init__(server, person)
         self._connections = connections
 
     def infer_raw(self, name: str, body: bytes, headers: Mapping[str, str], version: str = "") -> RawAnswer:

@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import grpc
-from django.conf import settings
 from tritonclient.grpc import service_pb2 as pb
 
 from dashboard.models import Server
+from dashboard.servers.infer_key import bearer
 from dashboard.shared.exceptions import DashboardError, Invalid
 from repository.core.errors import InvalidExample
 from repository.core.json_types import Json
@@ -64,11 +64,12 @@ def message_of(
     return request
 
 
-async def parts_of(server: Server, request: pb.ModelInferRequest) -> AsyncGenerator[Part, None]:
-    """Yield each response when it arrives, until the final one or an error. Closing the generator cancels the request."""
-    metadata: tuple[tuple[str, str], ...] = ()
-    if server.bundled and settings.REQUIRE_TOKENS:
-        metadata = (("authorization", f"Bearer {settings.SERVER_INFER_KEY}"),)
+async def parts_of(server: Server, request: pb.ModelInferRequest, person: str = "") -> AsyncGenerator[Part, None]:
+    """Yield each response when it arrives, until the final one or an error. Closing the generator cancels the request.
+
+    person: for whom the request counts.
+    """
+    metadata = tuple((name.lower(), value) for name, value in bearer(server, person).items())
     async with grpc.aio.insecure_channel(server.grpc_url, options=_NO_BOUND) as channel:
         stream = channel.stream_stream(
             _METHOD,

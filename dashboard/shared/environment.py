@@ -10,6 +10,7 @@ import shlex
 import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypedDict, cast
 
@@ -56,13 +57,16 @@ def _positive(value: str) -> int:
     return int(value)
 
 
-def _seconds(least: int) -> Callable[[str], int]:
+def _at_least(least: int, unit: str) -> Callable[[str], int]:
     def parse(value: str) -> int:
         if not value.isdigit() or int(value) < least:
-            raise ValueError(f"a whole number of seconds, {least} or more")
+            raise ValueError(f"a whole number of {unit}, {least} or more")
         return int(value)
 
     return parse
+
+
+_seconds, _days = partial(_at_least, unit="seconds"), partial(_at_least, unit="days")
 
 
 def _whole_number(value: str) -> int:
@@ -182,6 +186,10 @@ VARIABLES: dict[str, Variable] = {
     "SLIPWAY_STRICT_DEVICES": Variable(_flag, False, "1 refuses a model that asks for a device this machine lacks."),
     "SLIPWAY_REQUIRE_TOKENS": Variable(_flag, False, "1 lets the bundled server infer only for holders of a token."),
     "SLIPWAY_DEVICE_HOUR_PRICE": Variable(_price, (0.0, ""), "Price of an hour of computing, e.g. 2.50 EUR."),
+    # The server keeps its log for 40 days.
+    "SLIPWAY_USAGE_DAYS": Variable(
+        _days(62), 400, "Days for which each day's usage is kept, in whole months; 62 or more."
+    ),
     "DATABASE_URL": Variable(_text, "", "Database address, e.g. postgres://...; SQLite in the data folder when empty."),
     "SLIPWAY_DATABASE_SESSIONS": Variable(_positive, 20, "Sessions of PostgreSQL that each process opens at most."),
     # libpq treats 1 second as 2 seconds.
@@ -236,6 +244,7 @@ class Environment(TypedDict):
     SLIPWAY_STRICT_DEVICES: bool
     SLIPWAY_REQUIRE_TOKENS: bool
     SLIPWAY_DEVICE_HOUR_PRICE: tuple[float, str]
+    SLIPWAY_USAGE_DAYS: int
     DATABASE_URL: str
     SLIPWAY_DATABASE_SESSIONS: int
     SLIPWAY_DATABASE_CONNECT_TIMEOUT: int

@@ -41,25 +41,29 @@ def _check(metric: TruthMetric) -> bool:
         ) as error:  # a person ended it first, or it cannot be written now: the next look tries again
             logger.info("rollout %s of %s: %s", rollout.name, metric.model.name, error.message)
             return False
-    TruthMetric.objects.filter(pk=metric.pk).update(looked={rollout.name: candidate.labels - candidate.unfit})
+    TruthMetric.objects.filter(pk=metric.pk).update(looked={rollout.name: candidate.scored})
     return bool(reason)
 
 
 def _due(metric: TruthMetric, rollout: Rollout, candidate: VersionTruth) -> bool:
-    scored = candidate.labels - candidate.unfit
-    return scored >= max(LEAST_VALUES, 2 * metric.looked.get(rollout.name, 0))
+    return candidate.scored >= max(LEAST_VALUES, 2 * metric.looked.get(rollout.name, 0))
 
 
 def breach(metric: TruthMetric, candidate: VersionTruth, stable: VersionTruth) -> str:
     """Return why a candidate is taken out, as a clause; "" if it stays."""
-    apart = difference(candidate.estimate, stable.estimate)
-    if apart is None or metric.limit is None or candidate.value is None or stable.value is None:
-        return ""
-    worse = -apart.high if metric.higher_is_better else apart.low  # the least by which it is worse
-    if worse <= metric.limit:
+    worse = least_worse(metric, candidate, stable)
+    if worse is None or metric.limit is None or worse <= metric.limit:
         return ""
     name = metric.get_kind_display().lower()
     return (
         f"by {candidate.labels} labels, the {name} of version {candidate.version} is {candidate.value:.3g}, "
         f"and that of version {stable.version} is {stable.value:.3g}; at most {metric.limit:g} worse is allowed"
     )
+
+
+def least_worse(metric: TruthMetric, one: VersionTruth, other: VersionTruth) -> float | None:
+    """Return the least by which a version is worse than another one, by their intervals; None for too few labels."""
+    apart = difference(one.estimate, other.estimate)
+    if apart is None:
+        return None
+    return -apart.high if metric.higher_is_better else apart.low

@@ -1,4 +1,4 @@
-"""The page *Truth* of a model: the metric of each version with its spread, the form of the metric, and a file of labels."""
+"""The part *Truth* of a model's page *Quality*: the metric of each version with its spread, its form, and a file of labels."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ from dashboard.truth.services import csv_labels, labels_add, metric_set
 from dashboard.web.addresses import get_and_post, post
 from dashboard.web.pages import back, respond
 
-_FIELDS = ("kind", "output", "expression", "better", "limit")
+_FIELDS = ("kind", "output", "expression", "better", "limit", "bound")
 _MOST_FILE = 8 << 20
 
 
@@ -42,13 +42,14 @@ def _set(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _page(request: HttpRequest, name: str, error: DashboardError | None = None) -> HttpResponse:
-    head = model_context(name, "truth")
+    head = model_context(name, "quality")
     metric = select.metric_of(head["model"])
     problems = {one.field: sentence(one.message) for one in error.problems} if isinstance(error, Invalid) else {}
     context = {
         **head,
         "metric": metric,
         "counts": select.label_counts(head["model"]),
+        "compared": select.compared(metric) if metric is not None else "",
         "bars": bars_of(metric, select.versions_of(metric)) if metric is not None else [],
         "days": select.DAYS,
         "choices": {
@@ -67,30 +68,34 @@ def _page(request: HttpRequest, name: str, error: DashboardError | None = None) 
 
 def _form(metric: TruthMetric | None) -> dict[str, str]:
     if metric is None:
-        return {"kind": "", "output": "", "expression": "", "better": "higher", "limit": ""}
+        return {"kind": "", "output": "", "expression": "", "better": "higher", "limit": "", "bound": ""}
     return {
         "kind": metric.kind,
         "output": metric.output,
         "expression": metric.expression,
         "better": "higher" if metric.higher_is_better else "lower",
         "limit": "" if metric.limit is None else f"{metric.limit:g}",
+        "bound": "" if metric.bound is None else f"{metric.bound:g}",
     }
 
 
 def _typed(typed: Mapping[str, str]) -> dict[str, object]:
-    """Return the metric that a person typed. Raises Invalid, at the field, if the limit is not a number."""
-    limit = typed.get("limit", "").strip()
-    try:
-        number = float(limit) if limit else None
-    except ValueError:
-        raise Invalid.at("limit", f"'{limit[:40]}' is not a number") from None
+    """Return the metric that a person typed. Raises Invalid, at the field, if the limit or the bound is not a number."""
     return {
         "kind": typed.get("kind", ""),
         "output": typed.get("output", "").strip()[:200],
         "expression": typed.get("expression", "").strip(),
         "higher_is_better": typed.get("better") != "lower",
-        "limit": number,
+        "limit": _number("limit", typed.get("limit", "").strip()),
+        "bound": _number("bound", typed.get("bound", "").strip()),
     }
+
+
+def _number(field: str, text: str) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        raise Invalid.at(field, f"'{text[:40]}' is not a number") from None
 
 
 @post("models/<str:name>/labels", Right.OPERATE)
@@ -106,5 +111,8 @@ def labels_upload(request: HttpRequest, name: str) -> HttpResponse:
     except DashboardError as error:
         messages.error(request, sentence(error.message))
     else:
-        messages.success(request, f"{added} label{'s are' if added != 1 else ' is'} stored.")
+        told = f"{added.labels} label{'s are' if added.labels != 1 else ' is'} stored."
+        replaced = f" {added.replaced} of them replace earlier ones." if added.replaced else ""
+        repeated = f" Of {added.repeated} repeated rows, the last one of each request counts." if added.repeated else ""
+        messages.success(request, told + replaced + repeated)
     return back(request, "model_truth", name)

@@ -10,7 +10,7 @@ from dashboard.catalog.selectors import model_get
 from dashboard.models import Model
 from dashboard.truth import selectors as select
 from dashboard.truth import serializers
-from dashboard.truth.services import csv_labels, json_labels, labels_add, metric_set
+from dashboard.truth.services import LabelsAdded, csv_labels, json_labels, labels_add, metric_set
 from dashboard.web.rest.endpoint import Endpoint, at, data_of
 from dashboard.web.rest.parsers import RawParser, read_body
 
@@ -41,10 +41,12 @@ class Labels(Endpoint):
 
     @extend_schema(request=serializers.LabelsSerializer, responses=serializers.LabelsAddedSerializer)
     def post(self, request: Request, name: str) -> Response:
-        """Stores labels by the id of their request, up to 30 days before or after it is captured. A later one replaces it."""
+        """Stores labels by the id of their request, up to 30 days before or after it is captured.
+
+        A later one replaces it. If one is wrong, none is stored.
+        """
         given = data_of(request, serializers.LabelsSerializer)
-        added = labels_add(model=model_get(name), actor=self.actor, labels=json_labels(given["labels"]))
-        return Response({"labels": added})
+        return _added(labels_add(model=model_get(name), actor=self.actor, labels=json_labels(given["labels"])))
 
 
 @at("models/<str:name>/labels/csv", "api_labels_csv")
@@ -55,10 +57,14 @@ class LabelsFile(Endpoint):
 
     @extend_schema(request={"text/csv": OpenApiTypes.BINARY}, responses=serializers.LabelsAddedSerializer)
     def post(self, request: Request, name: str) -> Response:
-        """Stores the labels of a CSV file with the columns id and label, at most 100,000 rows."""
+        """Stores the labels of a CSV file with the columns id and label, at most 100,000 rows: all of them, or none."""
         model = model_get(name)
         rows = csv_labels(read_body(request, self.max_body_bytes))
-        return Response({"labels": labels_add(model=model, actor=self.actor, labels=rows)})
+        return _added(labels_add(model=model, actor=self.actor, labels=rows))
+
+
+def _added(found: LabelsAdded) -> Response:
+    return Response(serializers.LabelsAddedSerializer(found).data)
 
 
 def _truth(model: Model) -> Response:
@@ -67,6 +73,8 @@ def _truth(model: Model) -> Response:
         "metric": metric,
         "labels": counts.total,
         "waiting": counts.waiting,
+        "late": counts.late,
+        "compared": select.compared(metric) if metric is not None else "",
         "versions": select.versions_of(metric) if metric is not None else [],
     }
     return Response(serializers.TruthSerializer(shown).data)

@@ -7,15 +7,15 @@ have found their answer are not looked for again.
 from datetime import UTC, datetime, timedelta
 
 from django.db import transaction
-from django.utils import timezone
 
 from dashboard.drift.reading import is_batched
 from dashboard.jobs.context import JobContext
 from dashboard.models import Capture, Job, Model, TruthLabel
+from dashboard.playground.labels import output_labels
 from dashboard.shared.exceptions import Conflict
 from dashboard.shared.repository_errors import repository_errors
 from dashboard.truth.scoring import Scorer
-from dashboard.truth.selectors import DAYS, metric_of
+from dashboard.truth.selectors import DAYS, label_counts, metric_of
 from repository.core.capture_files import Rows, read_rows
 from repository.core.captures import capture_files
 
@@ -31,15 +31,21 @@ def truth_run(context: JobContext) -> dict[str, object]:
     metric = metric_of(model)
     if metric is None:
         return {"joined": 0}
-    scorer = Scorer(metric, batched=is_batched(model))
+    scorer = Scorer(metric, batched=is_batched(model), names=output_labels(model.name).get(metric.output, []))
     joined, last = 0, 0
     while True:
         rows = TruthLabel.objects.filter(model=model, version=None, pk__gt=last).order_by("pk")[:_PAGE]
         labels = {label.request_id: label for label in rows}
         if not labels:
-            return {"joined": joined}
+            break
         last = max(label.pk for label in labels.values())
         joined += _join(context, model, scorer, metric.output, labels)
+    counts = label_counts(model)
+    context.log(
+        f"{joined} labels found their answers; {counts.waiting} are of requests that no capture has answered; "
+        f"{counts.late} came more than {DAYS} days after the answer, and are not counted"
+    )
+    return {"joined": joined, "waiting": counts.waiting, "late": counts.late}
 
 
 def truth_abandoned(job: Job) -> None:
@@ -49,7 +55,6 @@ def truth_abandoned(job: Job) -> None:
 @repository_errors()
 def _join(context: JobContext, model: Model, scorer: Scorer, output: str, labels: dict[str, TruthLabel]) -> int:
     """Find the answers of labels, the newest first, and return how many were found."""
-    oldest = (timezone.now() - timedelta(days=DAYS)).timestamp()
     captures = list(Capture.objects.filter(model=model).order_by("-created_at"))
     joined = 0
     for place, capture in enumerate(captures):
@@ -58,7 +63,7 @@ def _join(context: JobContext, model: Model, scorer: Scorer, output: str, labels
             if not labels:
                 return joined
             context.check_cancelled()
-            found = _scored(read_rows(file.path), scorer, output, labels, oldest)
+            found = _scored(read_rows(file.path), scorer, output, labels)
             with transaction.atomic():
                 context.refuse_superseded()
                 _store(found)
@@ -66,18 +71,20 @@ def _join(context: JobContext, model: Model, scorer: Scorer, output: str, labels
     return joined
 
 
-def _scored(rows: Rows, scorer: Scorer, output: str, labels: dict[str, TruthLabel], oldest: float) -> list[TruthLabel]:
-    """Return the labels whose answers are in a file, with their scores, and take them out of `labels`."""
+def _scored(rows: Rows, scorer: Scorer, output: str, labels: dict[str, TruthLabel]) -> list[TruthLabel]:
+    """Return the labels whose answers are in a file, with their scores, and take them out of `labels`. A label that came too
+    late has no score."""
     column = rows.outputs.get(output)
     found = []
     for place in reversed(range(len(rows))):
         label = labels.get(rows.ids[place]) if rows.ids[place] else None
-        if label is None or rows.errors[place] is not None or rows.at[place] < oldest:
+        if label is None or rows.errors[place] is not None:
             continue
         del labels[label.request_id]
         label.version = int(rows.versions[place])
         label.answered_at = datetime.fromtimestamp(float(rows.at[place]), UTC)
-        label.score = scorer.score(label.value, None if column is None else column.tensor(place))
+        late = label.received_at - label.answered_at > timedelta(days=DAYS)
+        label.score = None if late or column is None else scorer.score(label.value, column.tensor(place))
         found.append(label)
     return found
 

@@ -24,12 +24,15 @@ class MetricRequestSerializer(serializers.Serializer[Any]):
     limit = serializers.FloatField(
         default=None, allow_null=True, help_text="A guardrail: by how much a rollout's candidate may be worse."
     )
+    bound = serializers.FloatField(
+        default=None, allow_null=True, help_text="An alert: what the version that serves must not be worse than."
+    )
 
 
 class MetricSerializer(serializers.ModelSerializer[TruthMetric]):
     class Meta:
         model = TruthMetric
-        fields = ["kind", "output", "expression", "higher_is_better", "limit", "changed_at"]
+        fields = ["kind", "output", "expression", "higher_is_better", "limit", "bound", "trouble", "changed_at"]
 
 
 class IntervalSerializer(serializers.Serializer[Any]):
@@ -45,6 +48,7 @@ class VersionTruthSerializer(serializers.Serializer[Any]):
     version = serializers.IntegerField()
     labels = serializers.IntegerField(help_text="Joined with an answer.")
     unfit = serializers.IntegerField(help_text="Of these, those that cannot be compared with the answer.")
+    example = serializers.CharField(help_text='One of the unfit labels, or "".')
     value = serializers.FloatField(allow_null=True)
     interval = IntervalSerializer(source="estimate", allow_null=True, help_text="95 %; null for too few labels.")
 
@@ -52,7 +56,11 @@ class VersionTruthSerializer(serializers.Serializer[Any]):
 class TruthSerializer(serializers.Serializer[Any]):
     metric = MetricSerializer(allow_null=True)
     labels = serializers.IntegerField()
-    waiting = serializers.IntegerField(help_text="Labels without a captured answer so far.")
+    waiting = serializers.IntegerField(help_text="Labels whose id no captured answer has so far.")
+    late = serializers.IntegerField(
+        help_text="Labels that came more than 30 days after the answer; they are not counted."
+    )
+    compared = serializers.CharField(help_text='What of an answer is compared with its label; "" without a metric.')
     versions = VersionTruthSerializer(many=True)
 
 
@@ -66,4 +74,8 @@ class LabelsSerializer(serializers.Serializer[Any]):
 
 
 class LabelsAddedSerializer(serializers.Serializer[Any]):
+    """services.LabelsAdded"""
+
     labels = serializers.IntegerField(help_text="The number of different requests.")
+    replaced = serializers.IntegerField(help_text="Of these, those that had a label already.")
+    repeated = serializers.IntegerField(help_text="Rows that a later row of the same request replaced.")

@@ -4,7 +4,9 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 
 from django.db import transaction
 from django.utils import timezone
@@ -26,7 +28,18 @@ MOST_LABELS = 1_000_000  # of one model
 MOST_AT_ONCE = 100_000  # labels of one request
 LONGEST = 200  # characters of a request's id, and of a label
 _SLICE = 500  # rows of one statement
+_NOTHING = "none of these labels is stored"
 _HIGHER = {TruthKind.ACCURACY: True, TruthKind.MAE: False, TruthKind.RMSE: False}
+
+
+@dataclass(frozen=True, slots=True)
+class LabelsAdded:
+    """What became of labels that came together. labels: of different requests, stored. replaced: of these, those whose requests
+    had a label already. repeated: rows that a later row of the same request replaced."""
+
+    labels: int
+    replaced: int
+    repeated: int
 
 
 def metric_set(
@@ -38,11 +51,13 @@ def metric_set(
     expression: str = "",
     higher_is_better: bool = True,
     limit: float | None = None,
+    bound: float | None = None,
 ) -> TruthMetric:
-    """Set the metric of a model; all labels are compared again.
+    """Set the metric of a model; all labels are compared again, also if the metric stays, because names of classes may be new.
 
     output: by default the first one of the signature. limit: a guardrail of rollouts: by how much a candidate may be worse.
-    Raises Invalid if the kind, the expression or the limit is wrong.
+    bound: an alert: what the version that serves must not be worse than. Raises Invalid if the kind, the expression, the limit
+    or the bound is wrong.
     """
     require(actor, Right.OPERATE)
     if kind not in TruthKind.values:
@@ -53,21 +68,25 @@ def metric_set(
         raise Invalid.at("expression", "only an own metric has an expression")
     if limit is not None and not (math.isfinite(limit) and limit >= 0):
         raise Invalid.at("limit", "expected a number from 0 on: by how much a candidate may be worse")
+    if bound is not None and not math.isfinite(bound):
+        raise Invalid.at("bound", "expected a number: what the version that serves must not be worse than")
     wanted = {
         "kind": kind,
         "output": output or _first_output(model),
         "expression": expression,
         "higher_is_better": _HIGHER.get(TruthKind(kind), higher_is_better),
         "limit": limit,
+        "bound": bound,
     }
     with transaction.atomic():
         model = Model.locked(model.pk)
         before = TruthMetric.objects.filter(model=model).values(*wanted).first()
+        fresh = {} if before == wanted else {"looked": {}, "trouble": ""}
         metric, _ = TruthMetric.objects.update_or_create(
-            model=model, defaults={**wanted, "looked": {}, "changed_at": timezone.now()}
+            model=model, defaults={**wanted, **fresh, "changed_at": timezone.now()}
         )
+        TruthLabel.objects.filter(model=model).update(version=None, answered_at=None, score=None)
         if before != wanted:
-            TruthLabel.objects.filter(model=model).update(version=None, answered_at=None, score=None)
             audit_record(
                 actor=actor,
                 action="truth.metric",
@@ -76,23 +95,26 @@ def metric_set(
                 before=before or {},
                 after=wanted,
             )
-            _queue(model, actor)
+        _queue(model, actor)
     return metric
 
 
-def labels_add(*, model: Model, actor: Actor, labels: Iterable[tuple[str, str]]) -> int:
-    """Store labels by the id of their request, and return their number. A label replaces an earlier one of the same request.
+def labels_add(*, model: Model, actor: Actor, labels: Iterable[tuple[str, str]]) -> LabelsAdded:
+    """Store labels by the id of their request. A label replaces an earlier one of the same request. If one is wrong, none is
+    stored.
 
     Raises Invalid if an id or a label is empty or too long, or there are too many. Raises Conflict if the model is full.
     """
     require(actor, Right.OPERATE)
+    sent = list(islice(labels, MOST_AT_ONCE + 1))
+    if len(sent) > MOST_AT_ONCE:
+        raise Invalid(f"expected at most {MOST_AT_ONCE} labels at once, so {_NOTHING}: send them in parts")
     given: dict[str, str] = {}
-    for place, (request_id, value) in enumerate(labels, 1):
-        if place > MOST_AT_ONCE:
-            raise Invalid(f"expected at most {MOST_AT_ONCE} labels at once: send the others after them")
+    for place, (request_id, value) in enumerate(sent, 1):
         for what, text in (("id", request_id), ("label", value)):
             if not text or len(text) > LONGEST or "\0" in text:
-                raise Invalid(f"the {what} of row {place} is empty, or has more than {LONGEST} characters")
+                wrong = "is empty" if not text else f"has more than {LONGEST} characters, or a NUL"
+                raise Invalid(f"the {what} of row {place} {wrong}, so {_NOTHING}")
         given[request_id] = value
     if not given:
         raise Invalid("expected one label or more")
@@ -115,24 +137,28 @@ def labels_add(*, model: Model, actor: Actor, labels: Iterable[tuple[str, str]])
         )
         if TruthMetric.objects.filter(model=model).exists():
             _queue(model, actor)
-    return len(given)
+    return LabelsAdded(len(given), known, len(sent) - len(given))
 
 
 def csv_labels(content: bytes) -> Iterator[tuple[str, str]]:
-    """Yield the labels of a CSV file with the columns id and label. Raises Invalid if it is none."""
+    """Yield the labels of a CSV file with the columns id and label. Raises Invalid if it is none, or a row has too few or
+    too many values."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise Invalid("the file is not UTF-8") from None
     rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    place = 0
     try:
         missing = [name for name in ("id", "label") if name not in (rows.fieldnames or [])]
         if missing:
             raise Invalid(f"the file has no column '{missing[0]}': expected the columns id and label")
-        for row in rows:
-            yield (row["id"] or "").strip(), (row["label"] or "").strip()
+        for place, row in enumerate(rows, 1):
+            if None in row or None in row.values():
+                raise Invalid(f"row {place} has another number of values than the first line, so {_NOTHING}")
+            yield row["id"].strip(), row["label"].strip()
     except csv.Error as error:
-        raise Invalid(f"row {rows.line_num} of the file cannot be read: {error}") from None
+        raise Invalid(f"row {place + 1} of the file cannot be read, so {_NOTHING}: {error}") from None
 
 
 def json_labels(rows: Iterable[Mapping[str, object]]) -> Iterator[tuple[str, str]]:
@@ -144,7 +170,8 @@ def json_labels(rows: Iterable[Mapping[str, object]]) -> Iterator[tuple[str, str
         elif isinstance(value, str | int):
             yield str(row["id"]), str(value)
         else:
-            raise Invalid(f"the label of request '{str(row['id'])[:40]}' is no text, number, true or false")
+            name = str(row["id"])[:40]
+            raise Invalid(f"the label of request '{name}' is no text, number, true or false, so {_NOTHING}")
 
 
 def labels_match() -> int:

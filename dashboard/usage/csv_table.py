@@ -1,4 +1,4 @@
-"""Writes the use of a month as CSV: a row for each day, token and model."""
+"""Writes the use of a month as CSV: a row for each day, token and model, exact, so that the sums are those of the month."""
 
 import csv
 import io
@@ -24,8 +24,8 @@ def month_csv(rows: Iterable[UsageDay]) -> str:
                 row.day.isoformat(),
                 *map(_plain, (row.model_name, row.token_name or row.token_hash, row.person, "; ".join(row.groups))),
                 *[getattr(row, name) for name in _COUNTED],
-                f"{row.compute_ns / 1e9:.6f}",
-                "" if price is None else f"{price:.6f}",
+                f"{row.compute_ns // 10**9}.{row.compute_ns % 10**9:09d}",
+                "" if price is None else f"{price:.9f}",
             ]
         )
     return text.getvalue()

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import transaction
 
 from dashboard.models import UsageDay, UsageFile
+from dashboard.usage.selectors import kept_from
 from repository.core.usage_log import COUNTERS, Counts, Holder, Key, day_files, day_of, decode
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class UsageReader:
         said = ""
         for path in day_files(Path(settings.USAGE_LOG)):
             day = day_of(path)
-            if day is not None:
+            if day is not None and day >= kept_from():
                 said = self._read_file(day, path) or said
         return said
 

@@ -13,6 +13,8 @@ from dashboard.templatetags.slipway import sentence
 from dashboard.usage.csv_table import month_csv
 from dashboard.usage.selectors import (
     BY,
+    day_ends,
+    kept_from,
     month_of,
     month_rows,
     months_known,
@@ -24,8 +26,9 @@ from dashboard.usage.selectors import (
 )
 from dashboard.usage.services import OF, quota_remove, quota_set
 from dashboard.web.addresses import get, post
-from dashboard.web.pages import SELECTABLE, call_service, page_of, respond
+from dashboard.web.pages import SELECTABLE, call_service, page_of, respond, whole_number
 
+_ASKED = 3  # administrators who are named
 _LIMIT_LABELS = {
     "requests_per_day": "Requests a day",
     "rows_per_day": "Rows a day",
@@ -90,8 +93,26 @@ def _context(request: HttpRequest) -> dict[str, object]:
         "labels": _LIMIT_LABELS,
         "kinds": OF,
         "known": _known_names() if actor.may(Right.ADMINISTER) else (),
-        "given": {"of": "person"},
+        "kept_from": kept_from(),
+        "days": settings.USAGE_DAYS,
+        "day_ends": day_ends(),
+        "administrators": [] if actor.may(Right.ADMINISTER) else _administrators(),
+        "given": _to_change(request) if actor.may(Right.ADMINISTER) else {},
     }
+
+
+def _administrators() -> list[str]:
+    """Return people who can raise a quota."""
+    rows = User.objects.filter(is_superuser=True, is_active=True).order_by("username")
+    return list(rows.values_list("username", flat=True)[:_ASKED])
+
+
+def _to_change(request: HttpRequest) -> dict[str, object]:
+    """Return the values of the form: those of the quota that ?quota= names, by default none."""
+    quota = Quota.objects.filter(pk=whole_number(request.GET.get("quota", "")) or 0).first()
+    if quota is None:
+        return {"of": "person"}
+    return {"of": quota.of, "name": quota.name, **{limit: f"{value:g}" for limit, value in quota.limits()}}
 
 
 def _known_names() -> list[tuple[str, str]]:

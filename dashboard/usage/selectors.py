@@ -4,7 +4,7 @@ import calendar
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -73,7 +73,7 @@ class QuotaUse(NamedTuple):
 
 def price_of(compute_ns: int) -> float | None:
     price: float = settings.DEVICE_HOUR_PRICE
-    return round(compute_ns / 3.6e12 * price, 6) if price else None
+    return round(compute_ns / 3.6e12 * price, 9) if price else None
 
 
 def utc_today() -> date:
@@ -92,6 +92,16 @@ def month_of(text: str) -> Month:
         if not 1 <= month <= 12 or not _FIRST <= (year, month) <= (2999, 12):
             raise Invalid.at("month", "expected a month such as 2026-11")
     return Month(date(year, month, 1), date(year, month, calendar.monthrange(year, month)[1]))
+
+
+def kept_from() -> date:
+    """Return the first day whose usage is kept: that of the month in which the oldest kept day is, so that months are whole."""
+    return (utc_today() - timedelta(days=settings.USAGE_DAYS)).replace(day=1)
+
+
+def day_ends() -> datetime:
+    """Return when daily limits begin anew."""
+    return datetime.combine(utc_today() + timedelta(days=1), datetime.min.time(), UTC)
 
 
 def months_known(actor: Actor) -> list[str]:

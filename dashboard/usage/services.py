@@ -1,4 +1,4 @@
-"""Sets and removes quotas. The server enforces them: it reads them from auth.json."""
+"""Sets and removes quotas, which the server reads from auth.json and enforces, and forgets old usage."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,8 +8,9 @@ from django.contrib.auth.models import Group, User
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import VIEWERS, Actor, Right, require
 from dashboard.accounts.tokens import auth_file_kept
-from dashboard.models import ApiToken, Quota
+from dashboard.models import ApiToken, Quota, UsageDay, UsageFile
 from dashboard.shared.exceptions import Invalid, NotFound
+from dashboard.usage.selectors import kept_from
 
 OF = ("token", "person", "group")
 MOST = 10**12
@@ -41,6 +42,13 @@ def quota_remove(*, actor: Actor, quota: Quota) -> None:
     with auth_file_kept():
         _record(actor, "quota.remove", f"Removed the quota of {quota.of} {quota.label}", before=quota, after=None)
         Quota.objects.filter(pk=quota.pk).delete()
+
+
+def usage_forget() -> int:
+    """Delete the usage of months that are older than the setting keeps, and return how many rows."""
+    cut = kept_from()
+    UsageFile.objects.filter(day__lt=cut).delete()
+    return UsageDay.objects.filter(day__lt=cut).delete()[0]
 
 
 def _whose(of: str, name: str) -> dict[str, Any]:

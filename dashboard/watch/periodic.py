@@ -33,9 +33,11 @@ from dashboard.shared.exceptions import DashboardError
 from dashboard.shared.space import give_space_back
 from dashboard.truth.guardrail import rollouts_check
 from dashboard.truth.services import labels_forget, labels_match
+from dashboard.truth.trouble import truths_check
 from dashboard.uploads.publication import publications_recover
 from dashboard.uploads.services import uploads_expire
 from dashboard.usage.log import UsageReader
+from dashboard.usage.services import usage_forget
 from dashboard.versions.retention import retention_run
 
 logger = logging.getLogger(__name__)
@@ -71,6 +73,7 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
     return (
         PeriodicTask("keep auth.json as the tokens are", 1.0, auth_file_repair),
         PeriodicTask("read the usage log", 2.0, UsageReader().read),
+        PeriodicTask("forget old usage", 3600.0, usage_forget),
         PeriodicTask("queue lost jobs again", 10.0, jobs_requeue_lost),
         PeriodicTask("finish broken-off publications", 30.0, publications_recover),
         PeriodicTask("notice changes by hand", 20.0, partial(drift_check, {})),
@@ -80,6 +83,7 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
         PeriodicTask("look for data drift", 30.0, monitors_check),
         PeriodicTask("join labels with captured answers", 30.0, labels_match),
         PeriodicTask("compare the truth of a rollout's versions", 10.0, rollouts_check),
+        PeriodicTask("look for versions whose truth is worse", 30.0, truths_check),
         PeriodicTask("forget old labels", 600.0, labels_forget),
         PeriodicTask("delete old captures", 60.0, captures_expire),
         PeriodicTask("remove environments of other locks", 3600.0, _remove_environments),

@@ -250,7 +250,8 @@ def refusal(quota: Quota, now_ns: int, day_left_s: float) -> QuotaReached:
     if reached is not None:
         wait_s = max(1, math.ceil(day_left_s))
         return QuotaReached(
-            f"the quota of {whose} is {reached} a day, and is used up: try again in {wait_s} s, on the next day (UTC)",
+            f"the quota of {whose} is {reached} a day, and is used up: try again in {wait_s} s, on the next day (UTC), or ask "
+            "an administrator for more",
             wait_s,
         )
     wait_s = max(1, math.ceil(quota.wait_ns(now_ns) / _S))

@@ -8,7 +8,7 @@ import { applyFilters, onFilterInput, onFilterKey } from "./shell/filter.js";
 import { onKey } from "./shell/keyboard.js";
 import { openPalette, startPalette } from "./shell/palette.js";
 import { followChanges } from "./shell/regions.js";
-import { reachScrollers } from "./shell/scrollers.js";
+import { reachScrollers, showPresentTab } from "./shell/scrollers.js";
 import { labelTables } from "./shell/tables.js";
 
 const YEAR_S = 31536000;
@@ -143,5 +143,6 @@ labelTables();
 keepTimesCurrent();
 showHealth();
 reachScrollers();
+showPresentTab();
 if (document.body.dataset.mark !== undefined) followChanges();
 setInterval(keepTimesCurrent, TIMES_MS);

@@ -18,6 +18,7 @@ from dashboard.access.authorisation import NOBODY, SYSTEM, Actor, Right
 from dashboard.accounts.accounts import account_create, account_update, administrator_ensure
 from dashboard.accounts.tokens import auth_file_write, token_authenticate, token_create, token_revoke
 from dashboard.models import ApiToken, AuditEntry
+from dashboard.servers.infer_key import infer_key
 from dashboard.shared.exceptions import Conflict, Forbidden, Invalid
 
 pytestmark = pytest.mark.django_db
@@ -160,12 +161,13 @@ def test_the_servers_auth_file_holds_hashes_of_those_that_may_infer(
         "groups": [],
     }
     assert grants[0]["sha256"] == hashlib.sha256(settings.SERVER_INFER_KEY.encode()).hexdigest()
-    assert len(grants) == 2
+    own = [(one["name"], one["sha256"]) for one in grants[2:]]
+    assert own == [("olga: dashboard", hashlib.sha256(infer_key("olga").encode()).hexdigest())]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert secret not in path.read_text()
     with django_capture_on_commit_callbacks(execute=True):
         token_revoke(token=token, actor=actor)
-    assert len(json.loads(path.read_text())["tokens"]) == 1
+    assert [one["name"] for one in json.loads(path.read_text())["tokens"]] == ["dashboard", "olga: dashboard"]
 
 
 def test_the_auth_file_is_one_that_the_server_reads(actor: Actor, data_folder: Path) -> None:
@@ -219,7 +221,8 @@ def test_shutting_somebody_out_ends_their_tokens(
     with django_capture_on_commit_callbacks(execute=True):
         account_update(actor=root, user=actor.user, is_active=False)
     assert token_authenticate(secret=secret) is None
-    assert len(json.loads((data_folder / "auth.json").read_text())["tokens"]) == 1
+    left = [one["name"] for one in json.loads((data_folder / "auth.json").read_text())["tokens"]]
+    assert left == ["dashboard", "root: dashboard"]
     with pytest.raises(Conflict, match="your own account"):
         account_update(actor=root, user=root.user, is_active=False)
 

@@ -4,7 +4,10 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,12 +17,12 @@ from rest_framework.test import APIClient
 from dashboard.access.authorisation import Actor
 from dashboard.accounts.accounts import account_update
 from dashboard.accounts.tokens import token_create
-from dashboard.models import AuditEntry, Quota
+from dashboard.models import AuditEntry, Quota, UsageDay
 from dashboard.shared.exceptions import Forbidden, Invalid, NotFound
 from dashboard.usage.log import UsageReader
 from dashboard.usage.selectors import month_of, utc_today
 from dashboard.usage.services import quota_set
-from repository.core.usage_log import Holder
+from repository.core.usage_log import COUNTERS, Holder
 from tests.dashboard.conftest import text_of
 from tests.dashboard.usage.logs import record, write_log
 
@@ -88,14 +91,60 @@ def test_a_month_as_csv_has_a_row_a_day_token_and_model_and_no_formula(
     answer = client.get(f"/usage/month.csv?month={utc_today():%Y-%m}")
     rows = list(csv.DictReader(io.StringIO(answer.content.decode())))
     assert [(row["token"], row["model"], row["requests"], row["compute_seconds"]) for row in rows] == [
-        ("'=cmd", "relu", "4", "1.000000"),
-        ("olga: ci", "other", "1", "0.000000"),
-        ("olga: ci", "relu", "10", "5.000000"),
+        ("'=cmd", "relu", "4", "1.000000000"),
+        ("olga: ci", "other", "1", "0.000000000"),
+        ("olga: ci", "relu", "10", "5.000000000"),
     ]
-    assert (rows[2]["groups"], rows[2]["price"]) == ("lab; ops", "0.005000")
+    assert (rows[2]["groups"], rows[2]["price"]) == ("lab; ops", "0.005000000")
     for month in ("2026-13", "x", "2026-1", "0000-01", "２026-01"):
         assert client.get("/usage/month.csv", {"month": month}).status_code == 400
     assert month_of("2024-02").last.day == 29
+
+
+def test_the_rows_of_a_csv_add_up_to_the_month_exactly(
+    settings: Any, root_api: APIClient, as_person: Callable[..., Client]
+) -> None:
+    settings.DEVICE_HOUR_PRICE = 2.5
+    random = Random(5)
+    month = month_of(f"{utc_today():%Y-%m}")
+    for day in {month.first, month.first + timedelta(days=13), month.last, month.last + timedelta(days=1)}:
+        uses = {
+            (f"{token:064}", name): {counter: random.randrange(1, 10**12) for counter in COUNTERS}
+            for token in range(7)
+            for name in ("relu", "other")
+        }
+        write_log(settings.USAGE_LOG, day, record(1, uses))
+    UsageReader().read()
+    text = as_person(name="boss", is_superuser=True).get(f"/usage/month.csv?month={month.name}").content.decode()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert len(rows) == 3 * 7 * 2
+    total = root_api.get(f"/api/v1/usage?month={month.name}").json()["total"]
+    for counter in COUNTERS:
+        if counter != "compute_ns":
+            assert sum(int(row[counter]) for row in rows) == total[counter]
+    exact = sum(UsageDay.objects.filter(day__lte=month.last).values_list("compute_ns", flat=True))
+    assert sum(Decimal(row["compute_seconds"]) for row in rows) * 10**9 == exact
+    assert abs(sum(Decimal(row["price"]) for row in rows) - Decimal(total["price"])) < Decimal("1e-7")
+    assert sum(row["requests"] for row in root_api.get("/api/v1/usage?by=day").json()["rows"]) == total["requests"]
+
+
+def test_a_person_reads_which_quota_is_used_up_when_it_begins_anew_and_who_can_raise_it(
+    used: None, actor: Actor, root: Actor, as_person: Callable[..., Client]
+) -> None:
+    assert actor.user is not None
+    account_update(actor=root, user=actor.user, groups=["lab"])
+    quota_set(actor=root, of="group", name="lab", limits={"requests_per_day": 12})
+    client = Client()
+    client.force_login(actor.user)
+    page = text_of(client, "/usage/")
+    assert "used up" in page
+    assert "begin anew at midnight UTC" in page
+    assert "root can raise a limit." in page
+    assert "Set a quota" not in page
+    boss = text_of(as_person(name="boss", is_superuser=True), f"/usage/?quota={Quota.objects.get().pk}")
+    assert '<option value="group" selected>' in boss
+    assert 'value="lab"' in boss
+    assert 'value="12"' in boss
 
 
 def test_the_page_shows_use_and_how_much_of_a_quota_is_left(

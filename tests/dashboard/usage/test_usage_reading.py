@@ -1,6 +1,6 @@
 """The usage log becomes rows: each count once, whatever is read twice, killed, damaged or replaced."""
 
-from datetime import date
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,12 +9,14 @@ from django.db import transaction
 from dashboard.models import UsageDay, UsageFile
 from dashboard.usage import log
 from dashboard.usage.log import UsageReader
+from dashboard.usage.selectors import kept_from, utc_today
+from dashboard.usage.services import usage_forget
 from repository.core.usage_log import Holder
 from tests.dashboard.usage.logs import record, write_log
 
 pytestmark = pytest.mark.django_db
 
-DAY = date(2026, 3, 1)
+DAY = utc_today()
 A, B = "a" * 64, "b" * 64
 ADA = Holder("ada: laptop", "ada", ("lab",))
 
@@ -71,7 +73,7 @@ def test_a_half_written_record_waits_and_a_damaged_one_is_told(settings: Any) ->
     reader.read()
     assert counted() == {("a", "m"): 4}
     write_log(settings.USAGE_LOG, DAY, b"damage\n", record(4, {(A, "m"): {"requests": 9}}), append=True)
-    assert "1 records of the usage log of 2026-03-01 are damaged" in reader.read()
+    assert f"1 records of the usage log of {DAY} are damaged" in reader.read()
     assert counted() == {("a", "m"): 9}
     assert UsageFile.objects.get().damaged == 1
 
@@ -90,6 +92,20 @@ def test_a_replaced_file_is_read_from_its_beginning_and_one_that_lost_counts_low
     beside.replace(path)
     assert "began anew" in reader.read()
     assert counted() == {("a", "m"): 6, ("b", "m"): 1}
+
+
+def test_whole_months_older_than_the_setting_are_deleted_and_not_read_again(settings: Any) -> None:
+    for day in (kept_from() - timedelta(days=1), kept_from(), DAY):
+        write_log(settings.USAGE_LOG, day, record(1, {(A, "m"): {"requests": 3}}))
+        UsageDay.objects.create(day=day, token_hash=A, model_name="m")
+        UsageFile.objects.create(day=day)
+    assert kept_from().day == 1
+    assert 0 <= (DAY - timedelta(days=400) - kept_from()).days <= 30
+    assert usage_forget() == 1
+    UsageReader().read()
+    kept = [(kept_from(), 3), (DAY, 3)]
+    assert list(UsageDay.objects.order_by("day").values_list("day", "requests")) == kept
+    assert UsageFile.objects.count() == 2
 
 
 def test_without_a_log_there_is_nothing_to_read(settings: Any) -> None:

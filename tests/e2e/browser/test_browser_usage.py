@@ -30,7 +30,7 @@ def page(up: Up, chromium: Browser) -> Iterator[Page]:
     page = context.new_page()
     sign_in(page)
     watch = Watch(page, urlsplit(up.dashboard_url).netloc)
-    watch.allowed = ("400 (Bad Request)",)  # a form that is refused
+    watch.allowed = ("400 (Bad Request)", "429 (Too Many Requests)")  # a form that is refused, and a request over the quota
     yield page
     watch.check()
     context.close()
@@ -81,6 +81,17 @@ def test_a_quota_is_set_reached_and_shown(page: Page, up: Up) -> None:
     with page.expect_download() as download:
         page.get_by_role("link", name="CSV of").click()
     assert f"digits,admin: shop,admin,,{len(answered)},0," in download.value.path().read_text()
+    page.goto("/models/digits/playground")  # its requests count for the person who sends them
+    page.get_by_role("button", name="Send request").click()
+    told = page.get_by_text("the quota of 'admin' is 10 requests a day, and is used up")
+    expect(told).to_contain_text("on the next day (UTC), or ask an administrator for more")
+    page.goto("/usage/")
+    expect(page.get_by_text("Daily limits begin anew at midnight UTC")).to_be_visible()
+    page.get_by_role("link", name="Change the quota of admin").click()
+    expect(form.get_by_label("Requests a day")).to_have_value("10")
+    form.get_by_label("Requests a day").fill("1000")
+    form.get_by_role("button", name="Set quota").click()
+    wait_until(lambda: ask().status_code == 200, what="the quota is raised")
     folder = os.environ.get("USAGE_PICTURES")
     for scheme in ("light", "dark") if folder else ():
         page.emulate_media(color_scheme=scheme)
