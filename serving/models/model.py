@@ -158,6 +158,11 @@ class Model:
         return self._instances.held if self._instances is not None else NOTHING
 
     @property
+    def grown(self) -> MemoryUse:
+        """Return the growth of the server's memory while the model was loaded; nothing if other loads ran as well."""
+        return self._instances.grown if self._instances is not None else NOTHING
+
+    @property
     def labels(self) -> Labels:
         """Return the labels from the label files. An output of an ensemble without a label file has the labels of the step that
         produces the output."""

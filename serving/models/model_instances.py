@@ -69,6 +69,11 @@ class ModelInstances:
         """Return the memory that budgets count for the instances."""
         return self.memory if self._processes() else larger_use(self.memory, self._grown)
 
+    @property
+    def grown(self) -> MemoryUse:
+        """Return the growth of the server's memory while the instances were loaded; nothing if other loads ran as well."""
+        return self._grown
+
     async def load(self, config: ModelConfig) -> None:
         """Read the weights and create every instance. On failure, free everything and raise a ServingError."""
         spec, runtime = self._spec, self._runtime

@@ -49,6 +49,7 @@ class ModelVersion:
     residency: Residency = ALWAYS
     last_used: float = 0.0  # seconds of the monotonic clock
     memory_awake: MemoryUse | None = None  # the memory that the model held before it was put to sleep
+    memory_loaded: MemoryUse | None = None  # the memory that the last model held when its service ended
     _requests: int = 0  # how many requests had finished at `last_used`
 
     # -- state -----------------------------------------------------------------------------------------------------
@@ -112,6 +113,8 @@ class ModelVersion:
         """Take no more requests. Return the model that has to finish its requests, or None if no model served."""
         model, self.model = self.model, None
         self.retired, self.failed, self.release = True, False, None
+        if isinstance(model, Model):
+            self.memory_loaded = model.held
         if model is not None:
             self.state, self.reason = State.UNLOADING, reason
         elif self.state is not State.UNLOADING:

@@ -5,7 +5,7 @@ the size of the model's files on each device that has instances. For a model in 
 processes. Child processes are read off the loop, at most once a second unless a caller waits.
 
 `held` is the figure for memory budgets: the larger of `memory` and, if the load ran alone, the growth of the server's memory.
-`held` differs between loads, because the first model of a framework also loads its libraries, and later loads reuse freed
+`held` differs between loads, because the first model of a framework also prepares its libraries, and later loads reuse freed
 pages.
 """
 
@@ -20,14 +20,14 @@ from typing import NamedTuple
 from serving.core.devices import Device, gpu_count
 from serving.resources.sampling import Sample
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 READ_EACH_S = 1.0
 MEASURED = "measured"  # the memory of the model's own processes
 FILES = "files"  # the size of the model's files
+GROWTH = "growth"  # the growth of the server's memory while the model was loaded
 
 
 class MemoryUse(NamedTuple):
-    """Sizes in bytes. gpus: pairs of a device's number and its bytes. basis: the source of the figures, MEASURED or FILES."""
+    """Sizes in bytes. gpus: pairs of a device's number and its bytes. basis: MEASURED, FILES or GROWTH."""
 
     host: int = 0
     gpus: tuple[tuple[int, int], ...] = ()
@@ -100,7 +100,8 @@ def larger_use(one: MemoryUse, other: MemoryUse) -> MemoryUse:
 
 
 def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE
+    """Return the bytes of this process's heap and shared memory, without library files."""
+    return private_bytes(os.getpid())
 
 
 def private_bytes(pid: int) -> int:
