@@ -1,8 +1,9 @@
 """The memory of every device, divided among the versions that hold it, and what the versions that are not in memory need.
 
 A version in processes of its own holds what these processes hold, which is measured. A version in the server's process holds
-an estimate: the growth of the server's memory during its load if that load ran alone, or else the size of its files. If
-estimates exceed what was measured for the server's process, they are cut in proportion. The rest of the server is its own.
+an estimate: the growth of the server's memory during its load, or the size of its files if that is larger. Loads that overlap
+get shares of their growth by the size of their files. If estimates exceed what was measured for the server's process, they are
+cut in proportion. The rest of the server is its own.
 """
 
 import time

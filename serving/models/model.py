@@ -159,7 +159,7 @@ class Model:
 
     @property
     def grown(self) -> MemoryUse:
-        """Return the growth of the server's memory while the model was loaded; nothing if other loads ran as well."""
+        """Return the growth of the server's memory during the load: a share by size if other loads ran as well."""
         return self._instances.grown if self._instances is not None else NOTHING
 
     @property

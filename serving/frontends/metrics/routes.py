@@ -72,7 +72,9 @@ async def metrics(source: MetricsSource, exchange: Exchange) -> Reply:
 
 
 async def memory(source: MetricsSource, exchange: Exchange) -> Reply:
-    return Reply(200, (orjson.dumps(await source.server.memory_map(), option=orjson.OPT_NON_STR_KEYS),), "application/json")
+    return Reply(
+        200, (orjson.dumps(await source.server.memory_map(), option=orjson.OPT_NON_STR_KEYS),), "application/json"
+    )
 
 
 def live(source: MetricsSource, exchange: Exchange) -> Reply | None:
