@@ -33,6 +33,14 @@ _connections = ServerConnections()
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """The bytes of one instance, or of several that share them."""
+
+    instances: list[str]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Holder:
     """A version on a device, with the bytes of all its instances there. kept_by: "" if the server may free it to make room."""
 
@@ -40,7 +48,7 @@ class Holder:
     version: int
     bytes: int
     basis: str  # measured, growth or files
-    instances: list[str]
+    parts: list[Part]
     kept_by: str
     last_request: datetime | None
 
@@ -141,7 +149,7 @@ def _holders(device: str, rows: Iterable[MemoryOfVersion]) -> Iterator[Holder]:
             int(row["version"]),
             sum(part["bytes"] for part in parts),
             next((basis for basis in (FILES, GROWTH) if basis in bases), MEASURED),
-            [name for part in parts for name in part["instances"]],
+            [Part(part["instances"], part["bytes"]) for part in parts],
             row["kept_by"],
             datetime.fromtimestamp(asked / 1000, UTC) if asked else None,
         )

@@ -3,7 +3,7 @@
 from rest_framework import serializers
 
 from dashboard import models
-from dashboard.servers.memory import Device, Fit, Holder, Picture
+from dashboard.servers.memory import Device, Fit, Holder, Part, Picture
 
 
 class ServerStateSerializer(serializers.ModelSerializer[models.ServerState]):
@@ -39,12 +39,17 @@ class EventSerializer(serializers.ModelSerializer[models.ServerEvent]):
         fields = ["at", "kind", "model_name", "message"]
 
 
+class PartSerializer(serializers.Serializer[Part]):
+    instances = serializers.ListField(child=serializers.CharField(), help_text="Several share the bytes.")
+    bytes = serializers.IntegerField()
+
+
 class HolderSerializer(serializers.Serializer[Holder]):
     model = serializers.CharField()
     version = serializers.IntegerField()
     bytes = serializers.IntegerField()
     basis = serializers.ChoiceField(["measured", "growth", "files"])
-    instances = serializers.ListField(child=serializers.CharField())
+    parts = PartSerializer(many=True)
     evictable = serializers.BooleanField()
     kept_by = serializers.CharField(help_text="pinned, requests or loading; empty if evictable.")
     last_request = serializers.DateTimeField(allow_null=True)

@@ -443,7 +443,8 @@ class ModelLifecycle:
         """Free a version's weights, which its next request loads again. The returned task ends when the weights are freed."""
         model = version.model
         assert isinstance(model, Model)
-        version.memory_awake = version.memory_loaded = model.held
+        version.memory_awake = model.held
+        version.note_memory(model)
         version.model = self._builder.asleep_again(version, model)
         self._serve(version)
         self._choose_models()
