@@ -2,11 +2,12 @@
 
 On the host a process holds its heap and shared memory. A page that several processes share is split between them (PSS). Pages
 of files, such as libraries, are left out, because the kernel drops them before it refuses memory. So the figures of all
-processes, and the memory that is available, never sum up to more than there is.
+processes, and the memory that is available, do not sum up to more than there is.
 Sources: Linux, Documentation/filesystems/proc.rst (smaps_rollup); NVML, nvmlDeviceGetComputeRunningProcesses.
 """
 
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from serving.resources.memory import private_bytes
 _OWN = ("Pss_Anon:", "Pss_Shmem:")
 _CHILDREN_LISTED = Path("/proc/thread-self/children").exists()  # CONFIG_PROC_CHILDREN
 HOST = "host"
+WALKED = 2 << 30  # the most bytes whose pages one reading looks at
 
 
 class DeviceMemory(NamedTuple):
@@ -52,7 +54,7 @@ class Reading(NamedTuple):
 
 
 def read_memory() -> Reading:
-    """Return the memory now. It takes about a millisecond for each gigabyte that the processes hold."""
+    """Return the memory now. It may take a quarter of a second, because the kernel looks at each page of up to WALKED bytes."""
     server = psutil.Process()
     parents: dict[int, int] = {}
     for child in descendants(server):
@@ -63,7 +65,7 @@ def read_memory() -> Reading:
     pids = [server.pid, *parents]
     devices = {}
     if (host := host_available()) is not None:
-        devices[HOST] = DeviceMemory(host, {pid: own_bytes(pid) for pid in pids})
+        devices[HOST] = DeviceMemory(host, _own_sizes(pids))
     for number in range(gpu_count()):
         if (memory := gpu_available(number)) is not None:
             devices[f"gpu:{number}"] = DeviceMemory(memory, gpu_processes(number, pids))
@@ -86,6 +88,18 @@ def descendants(process: psutil.Process) -> list[psutil.Process]:
     except (OSError, psutil.NoSuchProcess):
         return process.children(recursive=True)
     return found if _CHILDREN_LISTED else process.children(recursive=True)
+
+
+def _own_sizes(pids: Iterable[int]) -> dict[int, int]:
+    """Return the bytes of each process, split for the smallest ones together up to WALKED bytes. The largest processes, whose
+    pages would take too long to look at, keep their RSS: their pages are weights, which no other process shares."""
+    sizes = {pid: private_bytes(pid) for pid in pids}
+    walked = 0
+    for pid, size in sorted(sizes.items(), key=itemgetter(1)):
+        if (walked := walked + size) > WALKED:
+            break
+        sizes[pid] = own_bytes(pid)
+    return sizes
 
 
 def own_bytes(pid: int) -> int:
