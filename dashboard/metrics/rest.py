@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from dashboard.access.authorisation import Right
-from dashboard.metrics.selectors import metrics_outages, metrics_range, metrics_versions
+from dashboard.metrics.selectors import metrics_instances, metrics_outages, metrics_range, metrics_versions
 from dashboard.servers import selectors as select
 from dashboard.servers.services import LOCAL
 from dashboard.shared.exceptions import Invalid
@@ -29,6 +29,7 @@ class Metrics(Endpoint):
             OpenApiParameter("model", str, description="By default the server as a whole."),
             OpenApiParameter("version", int, description="By default all versions together."),
             OpenApiParameter("each", bool, description="true: adds the series of each version, as `versions`."),
+            OpenApiParameter("instances", bool, description="true: adds the series of each instance, as `instances`."),
             OpenApiParameter("start", float, description="Unix seconds; by default one hour ago."),
             OpenApiParameter("end", float, description="Unix seconds; by default now."),
         ],
@@ -46,7 +47,10 @@ class Metrics(Endpoint):
         series = metrics_range(server=server, start=start, end=end, model_name=name, version=version)
         if name and params.get("each") == "true":
             series["versions"] = metrics_versions(server=server, start=start, end=end, model_name=name)
-        return Response({**series, "outages": metrics_outages(server=server, start=start, end=end)})
+        apart: dict[str, object] = {}
+        if name and params.get("instances") == "true":
+            apart["instances"] = metrics_instances(server=server, start=start, end=end, model_name=name)
+        return Response({**series, **apart, "outages": metrics_outages(server=server, start=start, end=end)})
 
 
 def _number(params: Mapping[str, str], name: str, default: float) -> float:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from django.db.models import Max
 
 from dashboard.metrics.feed import NO_VERSION
 from dashboard.metrics.samples import RESOLUTIONS, ProcessGauges, decode, merge_processes
-from dashboard.metrics.usage import Usage, combine, combine_side_by_side, figures
+from dashboard.metrics.usage import Packed, Usage, combine, combine_side_by_side, figures, instance_key, unpack
 from dashboard.models import MetricSample, Server
 from dashboard.servers.messages import Gpu
 from dashboard.servers.selectors import outages
@@ -38,6 +38,7 @@ _COMPARED = (
     "compute_ms",
 )  # shown for an earlier span, too
 MOST_VERSIONS = 6
+MOST_INSTANCES = 12
 
 Span = tuple[float, float]  # from, to in Unix seconds
 
@@ -52,7 +53,7 @@ class Range(TypedDict):
     gpus: list[Gpu]  # their last state
     batches: dict[str, int]  # batch size -> executions in the whole range
     failures: dict[str, int]  # reason -> requests in the whole range
-    versions: NotRequired[dict[str, dict[str, list[object]]]]  # metrics_versions, on request
+    versions: NotRequired[dict[str, dict[str, list[object]]]]  # metrics_versions or metrics_instances, on request
     total: dict[str, object]  # the figures of the whole range, except the series
 
 
@@ -96,6 +97,7 @@ class _Step:
     seconds: int = 0
     usages: dict[int, list[Usage]] = field(default_factory=lambda: defaultdict(list))  # by the start of the span
     processes: list[ProcessGauges] = field(default_factory=list)
+    instances: dict[str, list[Packed]] = field(default_factory=lambda: defaultdict(list))  # by usage.instance_key
 
     def usage(self) -> Usage:
         spans = [one[0] if len(one) == 1 else combine_side_by_side(one) for one in self.usages.values()]
@@ -226,6 +228,27 @@ def metrics_versions(
     return found
 
 
+def metrics_instances(
+    *, server: Server, start: float, end: float, model_name: str
+) -> dict[str, dict[str, list[object]]]:
+    """Return the series of each instance of the versions that have several, by usage.instance_key and figure, at the times of
+    metrics_range: the MOST_INSTANCES busiest ones. The history has instances for spans of up to samples.INSTANCES_S."""
+    step, steps = _read(server, model_name, None, start, end, MAX_POINTS)
+    usages = {at: {key: combine(map(unpack, rows)) for key, rows in one.instances.items()} for at, one in steps.items()}
+    requests: Counter[str] = Counter()
+    for found in usages.values():
+        requests.update({key: usage.success + usage.fail for key, usage in found.items()})
+    times = range(int(start) - int(start) % step, math.ceil(end), step)
+    points: dict[str, list[Mapping[str, object] | None]] = {
+        key: [figures(usages[at].get(key, Usage()), one.seconds) if (one := steps.get(at)) else None for at in times]
+        for key, _ in requests.most_common(MOST_INSTANCES)
+    }
+    return {
+        key: {name: [None if point is None else point[name] for point in row] for name in _VERSION_FIGURES}
+        for key, row in sorted(points.items())
+    }
+
+
 # -- reading ---------------------------------------------------------------------------------------------------------
 def _read(
     server: Server, model_name: str, version: int | None, start: float, end: float, max_points: int
@@ -247,8 +270,12 @@ def _read(
                 one.usages[at].append(sample.usage)
         if model_name:
             rows = rows.filter(model_name=model_name)
-            for at, data in (rows if version is None else rows.filter(version=version)).values_list("at", "data"):
-                steps[at - at % step].usages[at].append(decode(data).usage)
+            chosen = rows if version is None else rows.filter(version=version)
+            for at, number, data in chosen.values_list("at", "version", "data"):
+                sample, one = decode(data), steps[at - at % step]
+                one.usages[at].append(sample.usage)
+                for label, packed in sample.instances.items():
+                    one.instances[instance_key(number, label)].append(packed)
     return step, steps
 
 

@@ -230,6 +230,17 @@ class Memory(TypedDict, total=False):
     basis: str
 
 
+class InstanceCounters(TypedDict):
+    """The cumulative counters of one instance of a version that has several."""
+
+    success: int
+    fail: int
+    inference_count: int
+    execution_count: int
+    compute_ns: int
+    request_latency: Latency
+
+
 class VersionCounters(TypedDict):
     """The cumulative counters of one version of a model, and its state."""
 
@@ -260,6 +271,7 @@ class VersionCounters(TypedDict):
     queue_latency: Latency
     compute_latency: Latency
     arrival_gaps: NotRequired[Latency]
+    instances: NotRequired[dict[str, InstanceCounters]]  # by label; none if there is only one
 
 
 class Gpu(TypedDict):

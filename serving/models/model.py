@@ -97,6 +97,7 @@ class Model:
         self._statistics = statistics
         self._responses.enter_service(statistics, self._cache)
         statistics.load_s = self._load_s
+        statistics.split([instance.label for instance in self.instances])
         statistics.configure(self.config, self._cache is not None)
 
     async def reconfigure(self, config: ModelConfig) -> None:
@@ -108,6 +109,7 @@ class Model:
         self._check = TensorCheck(config)
         self._responses.reconfigure(self._check)
         self._statistics.configure(config, self._cache is not None)
+        self._statistics.split([instance.label for instance in self.instances])
         self.scheduler.configure(config)
 
     async def drain(self) -> None:

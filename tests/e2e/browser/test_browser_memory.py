@@ -58,5 +58,6 @@ def test_the_picture_shows_two_models_with_real_numbers_and_one_goes(page: Page,
         expect(fits.get_by_role("row", name=re.compile("^holder 1 .* MiB from its last load Yes"))).to_be_visible()
     finally:
         for name in ("holder", "weights"):
+            house.person.call("POST", f"models/{name}/unload")
+            wait_until(lambda name=name: house.model(name)["state"] == "unloaded", what="the model is unloaded")
             house.person.call("DELETE", f"models/{name}?confirm={name}")
-        wait_until(lambda: not house.reported("weights"), what="the models' end")
