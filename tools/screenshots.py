@@ -79,6 +79,7 @@ FULL = {
     "job": "/jobs/1/",
     "servers": "/servers/",
     "server": "/servers/local/",
+    "server-memory": "/servers/local/memory",
     "activity": "/activity/",
     "settings": "/settings/",
     "api": "/api/v1/docs",

@@ -34,7 +34,9 @@ class Memory(NamedTuple):
 def memory_low(facts: Facts) -> Iterator[Finding]:
     if (found := machine_memory()) is not None and found.available < _LEAST_MEMORY * found.total:
         detail = f"{size(found.available)} of {size(found.total)} are available. A load, or a process, may be ended."
-        yield Finding("this machine", "This machine is short of memory", detail, reverse("servers"))
+        here = next((one.name for one in facts.servers if one.bundled), "")
+        page = reverse("server_memory_page", args=[here]) if here else reverse("servers")
+        yield Finding("this machine", "This machine is short of memory", detail, page)
     for server in facts.servers:
         rows = MetricSample.objects.filter(server=server, model_name="", resolution=FINE)
         newest = rows.filter(at__gte=int(facts.timestamp) - 60).order_by("-at").values_list("data", flat=True).first()
@@ -44,7 +46,8 @@ def memory_low(facts: Facts) -> Iterator[Finding]:
             if used is not None and total and used > _MOST_GPU * total:
                 detail = f"{size(used)} of {size(total)} are in use."
                 subject = f"{server.name} GPU {number}"
-                yield Finding(subject, f"{subject} is short of memory", detail, reverse("server", args=[server.name]))
+                page = reverse("server_memory_page", args=[server.name])
+                yield Finding(subject, f"{subject} is short of memory", detail, page)
 
 
 def machine_memory(root: Path = Path("/")) -> Memory | None:

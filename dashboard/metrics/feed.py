@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -16,6 +16,7 @@ from dashboard.servers.messages import (
     FeedEvent,
     Hello,
     HelloEvent,
+    InstanceCounters,
     Memory,
     ProcessUsage,
     Stats,
@@ -45,6 +46,7 @@ class Tick:
     models: dict[Key, Usage]
     process: ProcessGauges
     memory: dict[Key, int] = field(default_factory=dict)  # bytes of each loaded version, GPUs included
+    instances: dict[Key, dict[str, Usage]] = field(default_factory=dict)  # by label, of versions that have several
     floors: frozenset[Key] = frozenset()  # versions whose memory is only a lower bound, from the size of their files
 
 
@@ -85,6 +87,7 @@ class FeedReader:
     _odd: set[str] = field(default_factory=set)  # rollouts with reports that are not understood
     _buckets: BucketMap | None = None
     _readings: dict[Key, Usage] = field(default_factory=dict)
+    _instances: dict[Key, dict[str, Usage]] = field(default_factory=dict)
     _unserved: dict[str, int] = field(default_factory=dict)
     _time: float = 0.0
     _cpu_seconds: float = 0.0
@@ -102,6 +105,7 @@ class FeedReader:
         if self.instance and data["instance"] != self.instance:
             # A new process: its counters began at zero during this subscription.
             self._readings, self._unserved, self.states, self.memory, self.floors = {}, {}, {}, {}, set()
+            self._instances = {}
             self.traffic, self._rollouts, self._odd = {}, {}, set()
             self._time, self._cpu_seconds = float(data["started"]), 0.0
         self.instance = data["instance"]
@@ -109,6 +113,7 @@ class FeedReader:
     def _tick(self, data: Stats) -> Tick | None:
         if not 0 <= data["time"] < _FAR_FUTURE:
             raise ValueError(f"the time {data['time']} is impossible")
+        apart = {key: usages for entry in data["models"] for key, usages in self._of_instances(entry)}
         models = {key: usage for entry in data["models"] for key, usage in [self._difference(entry)]}
         for key, usage in self._readings.items():
             if key not in models and (usage.pending or usage.in_flight):
@@ -124,7 +129,7 @@ class FeedReader:
             self._first = False
             return None
         busy = {key: usage for key, usage in models.items() if not usage.idle}
-        return Tick(data["time"], seconds, busy, process, dict(self.memory), frozenset(self.floors))
+        return Tick(data["time"], seconds, busy, process, dict(self.memory), apart, frozenset(self.floors))
 
     def keep_report(self, report: TrafficHead | TrafficReport) -> None:
         """Keep a report of a rollout, with its histograms in our buckets. A model's new rollout replaces its previous one. A
@@ -162,9 +167,7 @@ class FeedReader:
     def _difference(self, entry: VersionCounters) -> tuple[Key, Usage]:
         key = (entry["name"], int(entry["version"]))
         now = self._cumulative(entry)
-        before = self._readings.get(key, Usage())
-        if now.success < before.success or now.fail < before.fail:
-            before = Usage()  # the version was loaded again, so its counters began at zero
+        before = _base(now, self._readings.get(key, Usage()))
         self._readings[key] = now
         self.states[key] = version_word(entry["state"], entry.get("condition", ""), entry.get("failed", False))
         memory = entry.get("memory") or {}
@@ -174,6 +177,28 @@ class FeedReader:
         else:
             self.floors.discard(key)
         return key, since(now, before)
+
+    def _of_instances(self, entry: VersionCounters) -> Iterator[tuple[Key, dict[str, Usage]]]:
+        """Yield the version with the work of each of its instances, if it has several."""
+        key = (entry["name"], int(entry["version"]))
+        before = self._instances.pop(key, {})
+        if not (told := entry.get("instances")):
+            return
+        now = self._instances[key] = {label: self._of_instance(one) for label, one in told.items()}
+        grown = {label: since(usage, _base(usage, before.get(label, Usage()))) for label, usage in now.items()}
+        yield key, {label: usage for label, usage in grown.items() if not usage.idle}
+
+    def _of_instance(self, told: InstanceCounters) -> Usage:
+        assert self._buckets is not None
+        return Usage(
+            success=told["success"],
+            fail=told["fail"],
+            inferences=told["inference_count"],
+            executions=told["execution_count"],
+            compute_count=told["execution_count"],
+            compute_ns=told["compute_ns"],
+            request=self._buckets.read(told["request_latency"]["counts"]),
+        )
 
     def _cumulative(self, entry: VersionCounters) -> Usage:
         assert self._buckets is not None
@@ -274,6 +299,11 @@ def _in_our_buckets(report: TrafficReport, buckets: BucketMap) -> TrafficReport:
         of_both = {name: read(shadow[name]) for name in ("stable_latency", "candidate_latency")}
         shadow = cast(ShadowReport, {**shadow, **of_both})
     return cast(TrafficReport, {**report, "arms": arms, "shadow": shadow})
+
+
+def _base(now: Usage, before: Usage) -> Usage:
+    """Return the earlier reading, or none if the version was loaded again, because its counters then began at zero."""
+    return Usage() if now.success < before.success or now.fail < before.fail else before
 
 
 def _held(memory: Memory) -> int:

@@ -14,7 +14,7 @@ import orjson
 
 from dashboard.metrics.feed import FeedReader, Tick, follow_feed
 from dashboard.metrics.samples import ProcessGauges
-from dashboard.metrics.usage import Figures, Usage, combine_side_by_side, figures
+from dashboard.metrics.usage import Figures, Usage, combine_side_by_side, figures, instance_key
 from dashboard.models import Server
 from dashboard.servers.client import AsyncServerClient
 
@@ -30,6 +30,7 @@ class PointBody(TypedDict, total=False):
     floors: list[str]  # the keys of `memory` whose bytes are a lower bound
     total: Figures  # only in a message about all models
     versions: dict[str, Figures]  # only in a message about one model, by version number, with feed.NO_VERSION
+    instances: dict[str, Figures]  # only in a message about one model, by usage.instance_key
     states: dict[str, str]
 
 
@@ -67,6 +68,12 @@ class Point(Message):
         }
         if model:
             body["versions"] = {str(one): self._figures([usage]) for one, usage in self._versions[model].items()}
+            body["instances"] = {
+                instance_key(version, label): self._figures([usage])
+                for (name, version), usages in self._tick.instances.items()
+                if name == model
+                for label, usage in usages.items()
+            }
             body["states"] = {str(version): state for (name, version), state in self._states.items() if name == model}
         else:
             body["total"] = self._figures(list(self._tick.models.values()))

@@ -10,6 +10,7 @@ from dashboard.metrics.selectors import (
     metrics_before,
     metrics_heatmap,
     metrics_history,
+    metrics_instances,
     metrics_outages,
     metrics_series,
     metrics_versions,
@@ -22,7 +23,8 @@ from dashboard.web.addresses import get
 LONGEST = 31 * 24 * 3600  # seconds
 # A range of this length or more shows latency as a heat map, because percentiles over days hide the distribution.
 HEATMAP_FROM = 24 * 3600
-EACH = "each"
+EACH, INSTANCES = "each", "instances"
+APART = {EACH: metrics_versions, INSTANCES: metrics_instances}
 BEFORE_S = {"day": 24 * 3600, "week": 7 * 24 * 3600}  # what a range can be compared with -> how long ago that was
 
 
@@ -31,7 +33,7 @@ def metrics(request: HttpRequest) -> JsonResponse:
     """Answer with the history of `model` (default: all) on `server` (default: the first) between `start` and `end`.
 
     Both moments are Unix seconds. Raises Invalid if one is missing, or `end` is not within LONGEST seconds after `start`.
-    version: one version of the model, or EACH to add separate series for each version.
+    version: one version of the model, or EACH or INSTANCES to add separate series for each version or instance.
     part=marks: only markers and outages. compare=day or week: also the series of that time before, as `before`.
     heat=yes adds a heat map of latency, and heat=no leaves it out; by default ranges from HEATMAP_FROM have one.
     """
@@ -53,13 +55,13 @@ def metrics(request: HttpRequest) -> JsonResponse:
     number = int(version) if version.isdecimal() and len(version) < 20 else None
     history = metrics_history(server=server, start=start, end=end, model_name=name, version=number)
     shown = metrics_series(history)
-    if version == EACH:
-        shown["versions"] = metrics_versions(history)
+    if (apart := APART.get(version)) is not None:
+        shown["versions"] = apart(history)
     answer["range"] = shown
     if (ago := BEFORE_S.get(request.GET.get("compare", ""))) is not None:
         answer["before"] = metrics_before(server=server, start=start, end=end, ago=ago, model_name=name, version=number)
     heat = request.GET.get("heat", "")
-    if name and version != EACH and (heat == "yes" or (heat != "no" and end - start >= HEATMAP_FROM)):
+    if name and apart is None and (heat == "yes" or (heat != "no" and end - start >= HEATMAP_FROM)):
         answer["heatmap"] = metrics_heatmap(history)
     return JsonResponse(answer)
 

@@ -9,7 +9,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from dashboard.access.authorisation import Right
-from dashboard.metrics.selectors import metrics_history, metrics_outages, metrics_series, metrics_versions
+from dashboard.metrics.selectors import (
+    metrics_history,
+    metrics_instances,
+    metrics_outages,
+    metrics_series,
+    metrics_versions,
+)
 from dashboard.servers import selectors as select
 from dashboard.servers.services import LOCAL
 from dashboard.shared.exceptions import Invalid
@@ -29,6 +35,7 @@ class Metrics(Endpoint):
             OpenApiParameter("model", str, description="By default the server as a whole."),
             OpenApiParameter("version", int, description="By default all versions together."),
             OpenApiParameter("each", bool, description="true: adds the series of each version, as `versions`."),
+            OpenApiParameter("instances", bool, description="true: adds the series of each instance, as `instances`."),
             OpenApiParameter("start", float, description="Unix seconds; by default one hour ago."),
             OpenApiParameter("end", float, description="Unix seconds; by default now."),
         ],
@@ -43,13 +50,14 @@ class Metrics(Endpoint):
             raise Invalid("expected a start before the end, at most 31 days apart")
         server, name = select.server_get(params.get("server", LOCAL)), params.get("model", "")
         version = int(_number(params, "version", 0)) or None
-        each = bool(name) and params.get("each") == "true"
-        read = None if each else version
+        each, instances = (bool(name) and params.get(apart) == "true" for apart in ("each", "instances"))
+        read = None if each or instances else version
         history = metrics_history(server=server, start=start, end=end, model_name=name, version=read)
         series = metrics_series(history, version=version)
         if each:
             series["versions"] = metrics_versions(history)
-        return Response({**series, "outages": metrics_outages(server=server, start=start, end=end)})
+        apart = {"instances": metrics_instances(history)} if instances else {}
+        return Response({**series, **apart, "outages": metrics_outages(server=server, start=start, end=end)})
 
 
 def _number(params: Mapping[str, str], name: str, default: float) -> float:

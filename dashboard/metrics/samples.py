@@ -4,8 +4,9 @@ Percentiles are computed when a chart is read.
 """
 
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NotRequired, TypedDict, cast
 
 import orjson
@@ -17,6 +18,7 @@ from dashboard.servers.messages import Gpu
 # today can be compared with the same hour a week ago. Hours make a chart of 30 days quick. docs/performance.md has the size.
 RESOLUTIONS = {1: 15 * 60, 10: 6 * 3600, 60: 8 * 24 * 3600, 600: 30 * 24 * 3600, 3600: 30 * 24 * 3600}
 # The finest is what the advice reads; the fine one, which is kept for hours, is what lists, alerts and objectives read.
+# Rows of up to FINE seconds have instances, so those are kept for 6 hours.
 FINEST, FINE, *_ = sorted(RESOLUTIONS)
 # The figures that only the advice reads, from single seconds. No chart shows them, and they are three quarters of a row.
 _ONLY_IN_SECONDS = frozenset({"queue", "compute", "gaps", "batch_ns"})
@@ -33,10 +35,13 @@ class ProcessGauges(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The content of one row of the history. process: the gauges of the server's process if the row is of a whole server."""
+    """The content of one row of the history. process: the gauges of the server's process if the row is of a whole server.
+    instances: the work of each instance of a version that has several, by label; only in rows of up to FINE.
+    """
 
     packed: Packed
     process: ProcessGauges | None = None
+    instances: dict[str, Packed] = field(default_factory=dict)
 
     @property
     def usage(self) -> Usage:
@@ -52,33 +57,39 @@ class Sample:
 
 class _Stored(TypedDict):
     process: NotRequired[ProcessGauges]  # in addition to the items of Packed
+    instances: NotRequired[dict[str, Packed]]
 
 
 def encode(sample: Sample) -> bytes:
     """Return a sample as deflated JSON, for MetricSample.data. A busy second takes some 400 bytes."""
     process: _Stored = {} if sample.process is None else {"process": sample.process}
-    return zlib.compress(orjson.dumps({**sample.packed, **process}), 1)
+    instances: _Stored = {"instances": sample.instances} if sample.instances else {}
+    return zlib.compress(orjson.dumps({**sample.packed, **process, **instances}), 1)
 
 
 def decode(data: bytes | memoryview) -> Sample:
     """Return the sample of MetricSample.data, which PostgreSQL's driver returns as a memoryview."""
     values = orjson.loads(zlib.decompress(data))
     process = values.pop("process", None)
-    return Sample(values, process)
+    return Sample(values, process, values.pop("instances", {}))
 
 
-def merge_samples(samples: Iterable[Sample]) -> Sample:
+def merge_samples(samples: Iterable[Sample], *, instances: bool = False) -> Sample:
     """Return the sample of a longer span from samples of its parts: rows of one version or server, in order of time.
 
-    The longer span has no histograms that only single seconds need.
+    The longer span has no histograms that only single seconds need. instances: whether it has the work of instances.
     """
+    apart: dict[str, list[Usage]] = defaultdict(list)
     usages: list[Usage] = []
     processes: list[ProcessGauges] = []
     for sample in samples:
         usages.append(unpack({name: value for name, value in sample.packed.items() if name not in _ONLY_IN_SECONDS}))
         if sample.process is not None:
             processes.append(sample.process)
-    return Sample(combine(usages).pack(), merge_processes(processes) if processes else None)
+        for label, packed in sample.instances.items() if instances else ():
+            apart[label].append(unpack(packed))
+    of_each = {label: combine(one).pack() for label, one in apart.items()}
+    return Sample(combine(usages).pack(), merge_processes(processes) if processes else None, of_each)
 
 
 def merge_processes(processes: list[ProcessGauges]) -> ProcessGauges:

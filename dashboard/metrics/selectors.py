@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from django.db.models import Max
 
 from dashboard.metrics.feed import NO_VERSION
 from dashboard.metrics.samples import RESOLUTIONS, ProcessGauges, decode, merge_processes
-from dashboard.metrics.usage import Usage, combine, combine_side_by_side, figures
+from dashboard.metrics.usage import Packed, Usage, combine, combine_side_by_side, figures, instance_key, unpack
 from dashboard.models import MetricSample, Server
 from dashboard.servers.messages import Gpu
 from dashboard.servers.selectors import outages
@@ -39,6 +39,7 @@ _COMPARED = (
     "compute_ms",
 )  # shown for an earlier span, too
 MOST_VERSIONS = 6
+MOST_INSTANCES = 12
 
 Span = tuple[float, float]  # from, to in Unix seconds
 
@@ -53,7 +54,7 @@ class Range(TypedDict):
     gpus: list[Gpu]  # their last state
     batches: dict[str, int]  # batch size -> executions in the whole range
     failures: dict[str, int]  # reason -> requests in the whole range
-    versions: NotRequired[dict[str, dict[str, list[object]]]]  # metrics_versions, on request
+    versions: NotRequired[dict[str, dict[str, list[object]]]]  # metrics_versions or metrics_instances, on request
     total: dict[str, object]  # the figures of the whole range, except the series
 
 
@@ -96,7 +97,7 @@ class History:
 
     resolution: seconds, of all rows but the newest, which are finer. watched: the start of each span in which `watch` ran ->
     its seconds, and the gauges of the server's process. usages: version -> the starts and usages of its rows, with the whole
-    server as version 0 if the history is not of a model.
+    server as version 0 if the history is not of a model. instances: usage.instance_key -> the same of one instance.
     """
 
     start: float
@@ -104,6 +105,7 @@ class History:
     resolution: int
     watched: dict[int, tuple[int, ProcessGauges | None]]
     usages: dict[int, list[tuple[int, Usage]]]
+    instances: dict[str, list[tuple[int, Packed]]]
 
     def step(self, max_points: int) -> int:
         """Return the seconds of a point of a chart with at most so many points: whole rows."""
@@ -270,6 +272,31 @@ def metrics_versions(history: History, max_points: int = MAX_POINTS) -> dict[str
     return found
 
 
+def metrics_instances(history: History, max_points: int = MAX_POINTS) -> dict[str, dict[str, list[object]]]:
+    """Return the series of each instance of the versions that have several, by usage.instance_key and figure, at the times of
+    metrics_series: the MOST_INSTANCES busiest ones. The history has instances for spans of up to samples.FINE seconds."""
+    step = history.step(max_points)
+    steps, times = history.steps(step), history.times(step)
+    usages = {key: _usages_of(rows, step) for key, rows in history.instances.items()}
+    requests = Counter({key: sum(one.success + one.fail for one in found.values()) for key, found in usages.items()})
+    found = {}
+    for key, _ in sorted(requests.most_common(MOST_INSTANCES)):
+        points = {at: figures(usages[key].get(at, Usage()), one.seconds) for at, one in steps.items()}
+        found[key] = {
+            name: [points[at][name] if at in points else None for at in times]  # type: ignore[literal-required]
+            for name in _VERSION_FIGURES
+        }
+    return found
+
+
+def _usages_of(rows: list[tuple[int, Packed]], step: int) -> dict[int, Usage]:
+    """Return the usage of one instance in each point of a chart, by its start."""
+    found: dict[int, list[Packed]] = defaultdict(list)
+    for at, packed in rows:
+        found[at - at % step].append(packed)
+    return {at: combine(map(unpack, several)) for at, several in found.items()}
+
+
 # -- reading ---------------------------------------------------------------------------------------------------------
 def metrics_history(
     *, server: Server, start: float, end: float, model_name: str = "", version: int | None = None
@@ -278,7 +305,8 @@ def metrics_history(
     resolution = _resolution(start, end, time.time())
     watched: dict[int, tuple[int, ProcessGauges | None]] = {}
     usages: dict[int, list[tuple[int, Usage]]] = defaultdict(list)
-    found = History(start, end, resolution, watched, usages)
+    instances: dict[str, list[tuple[int, Packed]]] = defaultdict(list)
+    found = History(start, end, resolution, watched, usages, instances)
     for span, low, high in _segments(server, resolution, found.times(found.step(HEATMAP_POINTS))[0], math.ceil(end)):
         rows = MetricSample.objects.filter(server=server, resolution=span, at__gte=low, at__lt=high)
         for at, data in rows.filter(model_name="").order_by("at").values_list("at", "data"):
@@ -290,7 +318,10 @@ def metrics_history(
             rows = rows.filter(model_name=model_name)
             rows = rows if version is None else rows.filter(version=version)
             for number, at, data in rows.values_list("version", "at", "data"):
-                usages[number].append((at, decode(data).usage))
+                sample = decode(data)
+                usages[number].append((at, sample.usage))
+                for label, packed in sample.instances.items():
+                    instances[instance_key(number, label)].append((at, packed))
     return found
 
 

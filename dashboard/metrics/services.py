@@ -9,9 +9,9 @@ from itertools import pairwise
 from django.db import transaction
 from django.db.models import Max, Min
 
-from dashboard.metrics.feed import Tick
-from dashboard.metrics.samples import FINEST, RESOLUTIONS, Sample, decode, encode, merge_samples
-from dashboard.metrics.usage import combine_side_by_side
+from dashboard.metrics.feed import Key, Tick
+from dashboard.metrics.samples import FINE, FINEST, RESOLUTIONS, Sample, decode, encode, merge_samples
+from dashboard.metrics.usage import Usage, combine_side_by_side
 from dashboard.models import MetricSample, Server
 
 _FINER = {coarse: fine for fine, coarse in pairwise(sorted(RESOLUTIONS))}  # resolution -> the one that it is made from
@@ -30,7 +30,8 @@ def metrics_store_tick(server: Server, tick: Tick, at: int, previous_at: int) ->
     """
     total = combine_side_by_side(list(tick.models.values()))
     rows = [
-        _row(server, name, version, FINEST, at, Sample(usage.pack())) for (name, version), usage in tick.models.items()
+        _row(server, name, version, FINEST, at, _sample(tick, (name, version), usage))
+        for (name, version), usage in tick.models.items()
     ]
     rows.append(_row(server, "", 0, FINEST, at, Sample(total.pack(), tick.process)))
     with transaction.atomic():
@@ -53,8 +54,9 @@ def _roll_up(server: Server, resolution: int, finer: int, until: int) -> None:
     found = rows.filter(resolution=finer, at__gte=since, at__lt=until).order_by("at")
     for name, version, at, data in found.values_list("model_name", "version", "at", "data").iterator():
         parts[at - at % resolution, name, version].append(data)
+    apart = resolution <= FINE
     merged = [
-        _row(server, name, version, resolution, at, merge_samples(map(decode, spans)))
+        _row(server, name, version, resolution, at, merge_samples(map(decode, spans), instances=apart))
         for (at, name, version), spans in parts.items()
     ]
     MetricSample.objects.bulk_create(merged, ignore_conflicts=True, batch_size=500)
@@ -67,6 +69,10 @@ def metrics_prune(now: float) -> int:
         cut = int(now) - kept_s - _MARGIN_S - _MARGIN_SPANS * resolution
         gone += MetricSample.objects.filter(resolution=resolution, at__lt=cut).delete()[0]
     return gone
+
+
+def _sample(tick: Tick, key: Key, usage: Usage) -> Sample:
+    return Sample(usage.pack(), None, {label: one.pack() for label, one in tick.instances.get(key, {}).items()})
 
 
 def _row(server: Server, name: str, version: int, resolution: int, at: int, sample: Sample) -> MetricSample:

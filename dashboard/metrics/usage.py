@@ -169,6 +169,11 @@ def figures(usage: Usage, seconds: float) -> Figures:
     }
 
 
+def instance_key(version: int, label: str) -> str:
+    """Return the name of an instance among those of all versions of its model."""
+    return f"{version} {label}"
+
+
 def _mean_ms(nanoseconds: int, count: int) -> float | None:
     return _four_digits(nanoseconds / count / 1e6) if count else None
 

@@ -31,6 +31,7 @@ from dashboard.servers.messages import (
     HelloEvent,
     IndexRow,
     LoadAnswer,
+    MemoryMap,
     Mismatch,
     NotedAnswer,
     RefusalBody,
@@ -119,6 +120,7 @@ class Call(Generic[T]):
     timeout: float = ANSWER_TIMEOUT_S
     any_status: bool = False  # whether `read` accepts refusals too
     limit: int | None = ANSWER_BYTES  # bytes of the answer
+    of_metrics: bool = False  # whether the route is on the listener of the metrics
 
 
 # -- the routes --------------------------------------------------------------------------------------------------------
@@ -236,6 +238,14 @@ def _noted_requests(after: int) -> Call[NotedAnswer]:
     return Call("GET", f"/v2/slipway/requests?after={after}", b"", read, control=True)
 
 
+def _memory() -> Call[MemoryMap]:
+    def read(answer: RawAnswer) -> MemoryMap:
+        found: MemoryMap = _parsed(answer.body, MemoryMap)
+        return found
+
+    return Call("GET", "/v2/slipway/memory", b"", read, control=True, of_metrics=True)
+
+
 def _nothing(answer: RawAnswer) -> None:
     return None
 
@@ -253,7 +263,7 @@ class _Peer:
     def _request(self, client: httpx.Client | httpx.AsyncClient, call: Call[T]) -> httpx.Request:
         headers = {**_PLAIN, **(call.headers or {}), **(self._key if call.control else {})}
         timeout = httpx.Timeout(call.timeout, connect=CONNECT_TIMEOUT_S)
-        url = f"{self.server.http_url}{call.path}"
+        url = f"{self.server.metrics_url if call.of_metrics else self.server.http_url}{call.path}"
         return client.build_request(call.method, url, content=call.content, headers=headers, timeout=timeout)
 
     def _result(self, call: Call[T], response: httpx.Response, content: bytes) -> T:
@@ -316,6 +326,10 @@ class ServerClient(_Peer):
     def statistics(self, name: str, version: str) -> JsonObject:
         """Return the cumulative statistics of a version, as Triton names them."""
         return self._call(_statistics(name, version))
+
+    def memory(self) -> MemoryMap:
+        """Return the memory of the server's devices, and what each version holds of it."""
+        return self._call(_memory())
 
     def _call(self, call: Call[T]) -> T:
         client = self._connections.client()

@@ -127,6 +127,58 @@ class NotedAnswer(TypedDict):
     spans: list[NotedSpan]
 
 
+class MemoryPart(TypedDict):
+    """What instances of a version hold on a device ("host", "gpu:0"). basis: measured, growth or files."""
+
+    device: str
+    bytes: int
+    basis: str
+    instances: list[str]
+
+
+class MemoryNeeds(TypedDict):
+    """What a version held when it was last loaded. The keys of gpu_bytes are the numbers of GPUs."""
+
+    host_bytes: int
+    gpu_bytes: dict[str, int]
+
+
+class MemoryOfVersion(TypedDict):
+    """A version that is or was loaded. kept_by: why the server may not free it: pinned, requests or loading; "" if it may."""
+
+    name: str
+    namespace: str
+    version: str
+    state: str
+    asleep: bool
+    mode: str
+    kept_by: str
+    last_inference_ms: int  # Unix time; 0 if there was no request
+    parts: list[MemoryPart]
+    needs: MemoryNeeds | None
+
+
+class MemoryOfDevice(TypedDict):
+    """The bytes of a device. server: of all processes of the server. budget: 0 for none; budget_*: what the budget counts."""
+
+    device: str
+    where: str
+    total: int
+    available: int
+    server: int
+    measured: bool
+    budget: int
+    budget_kept: int
+    budget_evictable: int
+
+
+class MemoryMap(TypedDict):
+    """The answer to GET /v2/slipway/memory."""
+
+    devices: list[MemoryOfDevice]
+    models: list[MemoryOfVersion]
+
+
 class StatisticsAnswer(TypedDict):
     """The answer of the statistics extension: a row for each version, with Triton's names."""
 
@@ -178,6 +230,17 @@ class Memory(TypedDict, total=False):
     basis: str
 
 
+class InstanceCounters(TypedDict):
+    """The cumulative counters of one instance of a version that has several."""
+
+    success: int
+    fail: int
+    inference_count: int
+    execution_count: int
+    compute_ns: int
+    request_latency: Latency
+
+
 class VersionCounters(TypedDict):
     """The cumulative counters of one version of a model, and its state."""
 
@@ -208,6 +271,7 @@ class VersionCounters(TypedDict):
     queue_latency: Latency
     compute_latency: Latency
     arrival_gaps: NotRequired[Latency]
+    instances: NotRequired[dict[str, InstanceCounters]]  # by label; none if there is only one
 
 
 class Gpu(TypedDict):

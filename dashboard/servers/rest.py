@@ -7,6 +7,7 @@ from rest_framework.response import Response
 from dashboard.access.authorisation import Right
 from dashboard.servers import selectors as select
 from dashboard.servers import serializers
+from dashboard.servers.memory import server_memory
 from dashboard.servers.services import server_restart
 from dashboard.web.rest.endpoint import Endpoint, at, fieldless
 
@@ -40,6 +41,16 @@ class ServerModels(Endpoint):
         """The versions of models on the server, with their states."""
         rows = select.model_states(server=select.server_get(name)).order_by("model_name", "version")
         return self.page(rows, serializers.ModelStateSerializer)
+
+
+@at("servers/<str:name>/memory", "api_server_memory")
+class ServerMemory(Endpoint):
+    rights = {"GET": Right.VIEW}
+
+    @extend_schema(responses=serializers.MemorySerializer)
+    def get(self, request: Request, name: str) -> Response:
+        """Who holds the memory of each device, what is evictable, and whether models that are not loaded would fit."""
+        return Response(serializers.MemorySerializer(server_memory(select.server_get(name))).data)
 
 
 @at("servers/<str:name>/events", "api_server_events")

@@ -3,6 +3,7 @@
 from rest_framework import serializers
 
 from dashboard import models
+from dashboard.servers.memory import Device, Fit, Holder, Part, Picture
 
 
 class ServerStateSerializer(serializers.ModelSerializer[models.ServerState]):
@@ -36,3 +37,52 @@ class EventSerializer(serializers.ModelSerializer[models.ServerEvent]):
     class Meta:
         model = models.ServerEvent
         fields = ["at", "kind", "model_name", "message"]
+
+
+class PartSerializer(serializers.Serializer[Part]):
+    instances = serializers.ListField(child=serializers.CharField(), help_text="Several share the bytes.")
+    bytes = serializers.IntegerField()
+
+
+class HolderSerializer(serializers.Serializer[Holder]):
+    model = serializers.CharField()
+    version = serializers.IntegerField()
+    bytes = serializers.IntegerField()
+    basis = serializers.ChoiceField(["measured", "growth", "files"])
+    parts = PartSerializer(many=True)
+    evictable = serializers.BooleanField()
+    kept_by = serializers.CharField(help_text="pinned, requests or loading; empty if evictable.")
+    last_request = serializers.DateTimeField(allow_null=True)
+
+
+class DeviceSerializer(serializers.Serializer[Device]):
+    device = serializers.CharField(help_text="host, gpu:0, ...")
+    where = serializers.CharField()
+    total = serializers.IntegerField(help_text="others + server + available.")
+    others = serializers.IntegerField()
+    server = serializers.IntegerField(help_text="itself + the bytes of all versions.")
+    itself = serializers.IntegerField()
+    available = serializers.IntegerField()
+    evictable = serializers.IntegerField()
+    measured = serializers.BooleanField(help_text="false: server is the sum of the estimates.")
+    budget = serializers.IntegerField(help_text="0 for none.")
+    budget_kept = serializers.IntegerField()
+    budget_evictable = serializers.IntegerField()
+    holders = HolderSerializer(many=True)
+
+
+class FitSerializer(serializers.Serializer[Fit]):
+    model = serializers.CharField()
+    versions = serializers.ListField(child=serializers.IntegerField())
+    needs = serializers.DictField(child=serializers.IntegerField())
+    basis = serializers.ChoiceField(["last_load", "files", "unknown"])
+    answer = serializers.ChoiceField(["yes", "after_eviction", "no", "unknown"])
+    device = serializers.CharField(help_text="The scarcest device.")
+    left = serializers.IntegerField(allow_null=True, help_text="Below 0 so many bytes are missing.")
+    evicts = serializers.IntegerField()
+    over_budget = serializers.IntegerField()
+
+
+class MemorySerializer(serializers.Serializer[Picture]):
+    devices = DeviceSerializer(many=True)
+    fits = FitSerializer(many=True)

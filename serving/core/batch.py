@@ -40,6 +40,7 @@ class Batch:
         "infer_done_ns",
         "inline",
         "input_done_ns",
+        "instance",
         "later",
         "padding",
         "requests",
@@ -60,6 +61,7 @@ class Batch:
         self.later: AbstractSet[InFlightRequest] = _NO_REQUESTS  # requests that `send` will answer after the batch
         self.rescheduled: AbstractSet[InFlightRequest] = _NO_REQUESTS  # requests to execute again (iterative sequences)
         self.send = send
+        self.instance = ""  # the label of the instance that executes it
         self.inline = False  # True if the event loop's thread executed it
         self.to_memory = False  # True if a request wants outputs in shared memory or as classes
         self.started_ns = self.input_done_ns = self.infer_done_ns = self.ended_ns = 0

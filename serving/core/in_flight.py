@@ -34,10 +34,12 @@ ReceiveTimes = tuple[int, int] | None
 
 class Execution(Protocol):
     """One execution of a model instance, such as a Batch. size: the rows of all its requests. inline: the loop's thread
-    executed it. The times are when its phases began (monotonic ns), or 0 for a phase that the backend does not report."""
+    executed it. instance: the label of the instance. The times are when its phases began (monotonic ns), or 0 for a phase that
+    the backend does not report."""
 
     size: int
     inline: bool
+    instance: str
     started_ns: int
     input_done_ns: int
     infer_done_ns: int

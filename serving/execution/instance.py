@@ -74,6 +74,8 @@ class Instance:
         self.placement = placement
         self.name = placement.name
         self.device = placement.device
+        # The groups of all GPUs give their instances the same names.
+        self.label = placement.name if placement.device.kind == "cpu" else f"{placement.name} on {placement.device}"
         self.slots = 1
         self.bound = 0
         self.ahead: deque[int] = deque()
@@ -136,6 +138,7 @@ class Instance:
 
     def execute(self, batch: Batch) -> None:
         """Execute a batch, or hand it over for execution. `on_batch_done` is called when it has run."""
+        batch.instance = self.label
         for request in batch.requests:
             request.started = True
             if request.asked.output_targets:

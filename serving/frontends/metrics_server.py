@@ -1,10 +1,10 @@
-"""The metrics listener: Prometheus text and the live feed, on a separate port."""
+"""The metrics listener: Prometheus text, the live feed and the memory map, on a separate port."""
 
 from serving.cli.options import Options
 from serving.frontends.http1.context import Context, Limits
 from serving.frontends.http1.listener import Listener
 from serving.frontends.http1.routes import Route, RouteTable
-from serving.frontends.metrics.routes import MetricsSource, live, metrics
+from serving.frontends.metrics.routes import MetricsSource, live, memory, metrics
 from serving.frontends.shared.authorisation import Authoriser
 from serving.server.inference_server import InferenceServer
 
@@ -13,6 +13,7 @@ MAX_BODY = 64 << 10  # bytes
 ROUTES = (
     Route("GET", "/metrics", "metrics", metrics),  # no flag can restrict this group: the route is open, as in Triton
     Route("GET", "/v2/slipway/live", "statistics", live),
+    Route("GET", "/v2/slipway/memory", "statistics", memory),
 )
 
 

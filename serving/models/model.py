@@ -97,6 +97,7 @@ class Model:
         self._statistics = statistics
         self._responses.enter_service(statistics, self._cache)
         statistics.load_s = self._load_s
+        statistics.split([instance.label for instance in self.instances])
         statistics.configure(self.config, self._cache is not None)
 
     async def reconfigure(self, config: ModelConfig) -> None:
@@ -108,6 +109,7 @@ class Model:
         self._check = TensorCheck(config)
         self._responses.reconfigure(self._check)
         self._statistics.configure(config, self._cache is not None)
+        self._statistics.split([instance.label for instance in self.instances])
         self.scheduler.configure(config)
 
     async def drain(self) -> None:
@@ -156,6 +158,11 @@ class Model:
     def held(self) -> MemoryUse:
         """Return the memory that budgets count for the model."""
         return self._instances.held if self._instances is not None else NOTHING
+
+    @property
+    def grown(self) -> MemoryUse:
+        """Return the growth of the server's memory during the load: a share by size if other loads ran as well."""
+        return self._instances.grown if self._instances is not None else NOTHING
 
     @property
     def labels(self) -> Labels:

@@ -17,7 +17,7 @@ from serving.execution.instance import Instance, ignore_progress
 from serving.execution.instance_groups import Placement, placements
 from serving.execution.warmup import warmup_batches
 from serving.models.load_report import LoadProgress
-from serving.resources.memory import NOTHING, MemoryUse, files_bytes, larger_use, memory_growth, weights_use
+from serving.resources.memory import NOTHING, Growth, MemoryUse, files_bytes, larger_use, memory_growth, weights_use
 from serving.resources.runtime import Runtime
 from serving.scheduling.instance_scheduler import InstanceScheduler
 from serving.scheduling.sequence_batch import SequenceBatchScheduler
@@ -50,6 +50,7 @@ class ModelInstances:
         # For each instance that only finishes its open sequences: the task that stops it -> the future that the task waits for.
         self._leaving: dict[asyncio.Task[None], asyncio.Future[None]] = {}
         self._files = 0  # the size of the model's files in bytes
+        self._load = Growth()  # of the first load, without later changes of instances
         self._grown = NOTHING  # growth of the server's memory while instances were loaded and changed
 
     @property
@@ -69,6 +70,11 @@ class ModelInstances:
         """Return the memory that budgets count for the instances."""
         return self.memory if self._processes() else larger_use(self.memory, self._grown)
 
+    @property
+    def grown(self) -> MemoryUse:
+        """Return the growth of the server's memory during the load: a share by size if other loads ran as well."""
+        return larger_use(self._load.share(), self._grown)
+
     async def load(self, config: ModelConfig) -> None:
         """Read the weights and create every instance. On failure, free everything and raise a ServingError."""
         spec, runtime = self._spec, self._runtime
@@ -79,6 +85,8 @@ class ModelInstances:
                 loading = runner("loading", spec.name, spec.version, spec.model_file)
                 await runtime.in_thread(loading, self._backend.load)
                 await self._place(self._backend, config, self._make_ready)
+                growth.weight = 0 if self._processes() else self._files
+            self._load = growth
             self._grown = memory_growth(growth, self._gpus())
         except Exception as error:
             await self.free()

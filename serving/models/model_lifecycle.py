@@ -444,6 +444,7 @@ class ModelLifecycle:
         model = version.model
         assert isinstance(model, Model)
         version.memory_awake = model.held
+        version.note_memory(model)
         version.model = self._builder.asleep_again(version, model)
         self._serve(version)
         self._choose_models()

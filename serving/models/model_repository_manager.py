@@ -12,6 +12,7 @@ from serving.core.devices import Device
 from serving.core.errors import Code, NotYet, ServingError
 from serving.core.in_flight import InFlightRequest
 from serving.extensions.classification import Labels
+from serving.models.memory_map import memory_map
 from serving.models.model import Model
 from serving.models.model_lifecycle import Destination
 from serving.models.model_loader import ModelLoader
@@ -24,11 +25,14 @@ from serving.repositories.model_repositories import ModelRepositories
 from serving.repositories.wanted_models import WantedModels
 from serving.resources.custom_metrics import CustomMetrics
 from serving.resources.host_policy import host_policies
+from serving.resources.memory import READ_EACH_S
 from serving.resources.network_thread import NetworkThreads
+from serving.resources.process_memory import Reading, read_memory
 from serving.resources.rate_limiter import RateLimiter
 from serving.resources.request_memory import RequestMemory
 from serving.resources.response_cache import ResponseCache
 from serving.resources.runtime import ModelControl, Runtime
+from serving.resources.sampling import Sample
 from serving.traffic.rollout import Rollout
 from serving.traffic.rollouts import Rollouts
 
@@ -86,6 +90,7 @@ class ModelRepositoryManager:
         self.loader = ModelLoader(*shared, self._models, self._residency, self.rollouts)
         self.poller = RepositoryPoller(*shared, self.loader)
         self.index = RepositoryIndex(self._models, self._repositories)
+        self._memory_reading: Sample[Reading] | None = None  # made when somebody asks
 
     # -- requests --------------------------------------------------------------------------------------------------
     def infer(self, request: InFlightRequest) -> None:
@@ -220,6 +225,13 @@ class ModelRepositoryManager:
             if not lifecycle.requested and not lifecycle.lock.locked() and not lifecycle.busy():
                 self._models.remove(lifecycle)
                 self._residency.remove(lifecycle)
+
+    async def memory_map(self) -> dict[str, object]:
+        """Return the memory of each device and of the versions that hold it (memory_map.py). A reading may be a second old."""
+        if self._memory_reading is None:
+            self._memory_reading = await asyncio.to_thread(Sample, "memory of processes", read_memory, READ_EACH_S)
+        await self._memory_reading.refreshed()
+        return memory_map(self._models, self._residency, self._memory_reading.latest)
 
     async def refresh_memory(self) -> None:
         """Wait until the memory of child processes has been measured again, or until that takes too long."""

@@ -11,7 +11,7 @@ from repository.core.condition import Condition
 from serving.models.model import Model
 from serving.models.sleeping_model import ASLEEP, SleepingModel
 from serving.repositories.model_source import VersionSource
-from serving.resources.memory import NOTHING, MemoryUse
+from serving.resources.memory import NOTHING, MemoryUse, larger_use
 from serving.telemetry.statistics import ModelStatistics
 
 KEEPS_SERVING = "the last reload failed, what was loaded before keeps serving: "
@@ -49,6 +49,7 @@ class ModelVersion:
     residency: Residency = ALWAYS
     last_used: float = 0.0  # seconds of the monotonic clock
     memory_awake: MemoryUse | None = None  # the memory that the model held before it was put to sleep
+    memory_loaded: MemoryUse | None = None  # the memory that the last model held when its service ended
     _requests: int = 0  # how many requests had finished at `last_used`
 
     # -- state -----------------------------------------------------------------------------------------------------
@@ -112,11 +113,17 @@ class ModelVersion:
         """Take no more requests. Return the model that has to finish its requests, or None if no model served."""
         model, self.model = self.model, None
         self.retired, self.failed, self.release = True, False, None
+        if isinstance(model, Model):
+            self.note_memory(model)
         if model is not None:
             self.state, self.reason = State.UNLOADING, reason
         elif self.state is not State.UNLOADING:
             self.state, self.reason = State.UNAVAILABLE, reason
         return model
+
+    def note_memory(self, model: Model) -> None:
+        """Keep what a model holds before it is freed, to tell what another load of it would need."""
+        self.memory_loaded = larger_use(model.held, model.grown)
 
     # -- use -------------------------------------------------------------------------------------------------------
     def mark_used(self, now: float) -> None:

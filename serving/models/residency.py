@@ -61,6 +61,10 @@ class ResidencyManager:
     def has_room(self, needed: MemoryUse) -> bool:
         return self._exceeded(needed) is None
 
+    def budget(self, device: str) -> int:
+        """Return the budget of a device ("host", "gpu:0") in bytes; 0 for no budget."""
+        return self._host_budget if device == "host" else self._gpu_budget
+
     @asynccontextmanager
     async def reserve(self, needed: MemoryUse, name: str) -> AsyncIterator[None]:
         """Reserve memory for a load of the model `name`, after `make_room`. If no other model may go to sleep, the load exceeds
@@ -105,7 +109,7 @@ class ResidencyManager:
         candidates = [
             (version.last_used, number, model, version)
             for number, (model, version) in enumerate(self._versions())
-            if _may_sleep(model, version, now) and _holds(version.held, device)
+            if may_sleep(model, version, now) and _holds(version.held, device)
         ]
         return min(candidates)[2:] if candidates else None
 
@@ -123,7 +127,7 @@ class ResidencyManager:
         for model, version in self._versions():
             version.notice_use(now)
             mode, idle_seconds = version.residency
-            if mode == ON_DEMAND and now - version.last_used >= idle_seconds and _may_sleep(model, version, now):
+            if mode == ON_DEMAND and now - version.last_used >= idle_seconds and may_sleep(model, version, now):
                 with about(model.name):
                     log.info("'%s' was idle for %g s and goes to sleep", model.name, idle_seconds)
                 model.sleep(version)
@@ -142,7 +146,8 @@ class ResidencyManager:
                 yield model, version
 
 
-def _may_sleep(model: ResidentModel, version: ModelVersion, now: float) -> bool:
+def may_sleep(model: ResidentModel, version: ModelVersion, now: float) -> bool:
+    """Return whether the weights of a version may be freed now, to make room or because it is idle."""
     return not model.lock.locked() and version.may_sleep(now)
 
 

@@ -5,7 +5,7 @@ the size of the model's files on each device that has instances. For a model in 
 processes. Child processes are read off the loop, at most once a second unless a caller waits.
 
 `held` is the figure for memory budgets: the larger of `memory` and, if the load ran alone, the growth of the server's memory.
-`held` differs between loads, because the first model of a framework also loads its libraries, and later loads reuse freed
+`held` differs between loads, because the first model of a framework also prepares its libraries, and later loads reuse freed
 pages.
 """
 
@@ -20,14 +20,14 @@ from typing import NamedTuple
 from serving.core.devices import Device, gpu_count
 from serving.resources.sampling import Sample
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 READ_EACH_S = 1.0
 MEASURED = "measured"  # the memory of the model's own processes
 FILES = "files"  # the size of the model's files
+GROWTH = "growth"  # the growth of the server's memory while the model was loaded
 
 
 class MemoryUse(NamedTuple):
-    """Sizes in bytes. gpus: pairs of a device's number and its bytes. basis: the source of the figures, MEASURED or FILES."""
+    """Sizes in bytes. gpus: pairs of a device's number and its bytes. basis: MEASURED, FILES or GROWTH."""
 
     host: int = 0
     gpus: tuple[tuple[int, int], ...] = ()
@@ -48,11 +48,26 @@ NOTHING = MemoryUse()
 
 @dataclass(slots=True, eq=False)
 class Growth:
-    """The growth of this process's memory during one load, in bytes. alone: no other load ran at the same time."""
+    """The growth of this process's memory during one load, in bytes. alone: no other load ran at the same time.
+
+    weight: the size of the weights that this load put into this process. together: the growth during all loads that overlapped,
+    from when the first began; its weight is the sum of theirs.
+    """
 
     alone: bool = True
     host: int = 0
     gpus: dict[int, int] = field(default_factory=dict)
+    weight: int = 0
+    together: "Growth | None" = None
+
+    def share(self) -> MemoryUse:
+        """Return the growth of this load, or its share by weight if it overlapped with others; nothing before their end."""
+        whole = self if self.alone else self.together
+        if whole is None or (whole is not self and not whole.weight):
+            return NOTHING
+        part, of = (1, 1) if whole is self else (self.weight, whole.weight)
+        gpus = tuple((gpu, max(0, size * part // of)) for gpu, size in sorted(whole.gpus.items()))
+        return MemoryUse(max(0, whole.host * part // of), gpus, GROWTH)
 
 
 class MemoryMeter:
@@ -60,20 +75,35 @@ class MemoryMeter:
 
     def __init__(self) -> None:
         self._open: set[Growth] = set()
+        self._together = Growth()
+        self._weight = 0  # of the loads that overlap now
+        self._before: tuple[int, dict[int, tuple[int, int]]] = (0, {})  # what the server held when they began
 
     @contextmanager
     def measure(self) -> Iterator[Growth]:
-        growth = Growth(alone=not self._open)
+        if not self._open:
+            self._together, self._weight = Growth(), 0
+        growth = Growth(alone=not self._open, together=self._together)
         for other in self._open:
             other.alone = False
         self._open.add(growth)
         host, gpus = resident_bytes(), _gpu_bytes()
+        if len(self._open) == 1:
+            self._before = host, gpus
         try:
             yield growth
         finally:
             self._open.discard(growth)
-            growth.host = resident_bytes() - host
-            growth.gpus = {device: _gpu_growth(gpus[device], now) for device, now in _gpu_bytes().items()}
+            self._weight += growth.weight
+            _set_growth(growth, host, gpus)
+            if not self._open:
+                _set_growth(self._together, *self._before)
+                self._together.weight = self._weight
+
+
+def _set_growth(growth: Growth, host: int, gpus: dict[int, tuple[int, int]]) -> None:
+    growth.host = resident_bytes() - host
+    growth.gpus = {device: _gpu_growth(gpus[device], now) for device, now in _gpu_bytes().items()}
 
 
 def weights_use(size: int, devices: Iterable[Device]) -> MemoryUse:
@@ -100,7 +130,8 @@ def larger_use(one: MemoryUse, other: MemoryUse) -> MemoryUse:
 
 
 def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE
+    """Return the bytes of this process's heap and shared memory, without library files."""
+    return private_bytes(os.getpid())
 
 
 def private_bytes(pid: int) -> int:

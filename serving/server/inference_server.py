@@ -336,6 +336,10 @@ class InferenceServer:
         """Measure the memory of model processes again. Wait for the result, up to a timeout."""
         await self._manager.refresh_memory()
 
+    async def memory_map(self) -> dict[str, object]:
+        """Return the memory of each device and of the versions that hold it, as JSON (serving.models.memory_map)."""
+        return await self._manager.memory_map()
+
     def custom_metrics(self) -> str:
         """Return the metrics that Python models define, as Prometheus text."""
         return self._manager.custom_metrics.render()

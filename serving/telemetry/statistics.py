@@ -30,6 +30,8 @@ FIRST_RESPONSE_BOUNDS_MS = (100, 500, 2000, 5000)
 
 MAX_NOTED = 64  # the number of executions after which `count_batch` adds them up
 GAPS_OF = 16  # of this many full notes, the gaps between requests are counted in one
+MOST_INSTANCES = 8  # of a version that are counted apart
+OTHER_INSTANCES = "others"
 MAX_PLACES = 1000  # responses of a request that have separate counters; further responses count as the last one
 
 
@@ -73,6 +75,26 @@ class BatchStatistics:
     compute_input_ns: int = 0
     compute_infer_ns: int = 0
     compute_output_ns: int = 0
+
+
+@dataclass
+class InstanceStatistics:
+    """The counters of one instance. success: the requests that its batches answered; fail: those that its batches failed."""
+
+    success: int = 0
+    fail: int = 0
+    inference_count: int = 0
+    execution_count: int = 0
+    compute_ns: int = 0
+    request_latency: Histogram = field(default_factory=Histogram)
+
+    def count(self, took: list[int], rows: int, compute_ns: int) -> None:
+        """Count an execution. took: how long each answered request took in total, in ns."""
+        self.success += len(took)
+        self.inference_count += rows
+        self.execution_count += 1
+        self.compute_ns += compute_ns
+        self.request_latency.add_all(took)
 
 
 @dataclass
@@ -148,9 +170,9 @@ class PhaseHistograms:
 
 
 Key = tuple[str, int, str]  # name, version, namespace
-# An execution that is not yet added up: its size, whether it was inline, its start, its phases, and `waited`, `took` and `rows`
-# of `count_batch`.
-_Noted = tuple[int, bool, int, int, int, int, list[int], list[int], int]
+# An execution that is not yet added up: its size, whether it was inline, its start, its phases, `waited`, `took` and `rows` of
+# `count_batch`, and its instance.
+_Noted = tuple[int, bool, int, int, int, int, list[int], list[int], int, str]
 
 
 class Loading(NamedTuple):
@@ -229,6 +251,7 @@ class ModelStatistics:
     noted: NotedRequests = field(
         default_factory=NotedRequests
     )  # the slowest and the failed requests of the last minutes
+    instances: "dict[str, InstanceStatistics]" = field(default_factory=dict)  # by label; {} if there is only one
     phases: PhaseHistograms | None = None
     first_responses: bool | None = None  # whether to fill `first_response`; None: only for decoupled models
     first_response: FirstResponseHistogram | None = None
@@ -277,6 +300,8 @@ class ModelStatistics:
         self.fail.add(time.monotonic_ns() - request.arrival_ns)
         self.failures[reason] = self.failures.get(reason, 0) + 1
         self.revision += 1
+        if batch is not None and self.instances:
+            self._of_instance(batch.instance).fail += 1
         if reason != "CANCELED":
             self.noted.failed(request, reason, error, batch)
 
@@ -340,6 +365,7 @@ class ModelStatistics:
                 waited,
                 took,
                 rows,
+                execution.instance,
             )
         )
         if len(noted) >= MAX_NOTED:
@@ -355,7 +381,10 @@ class ModelStatistics:
         executions: list[int] = []
         all_waited: list[int] = []
         all_took: list[int] = []
-        for size, inline, _, input_ns, infer_ns, output_ns, waited, took, rows in noted:
+        apart = self.instances
+        for size, inline, _, input_ns, infer_ns, output_ns, waited, took, rows, instance in noted:
+            if apart:
+                self._of_instance(instance).count(took, rows, input_ns + infer_ns + output_ns)
             batch = self.batches.get(size)
             if batch is None:
                 batch = self.batches[size] = BatchStatistics()
@@ -394,17 +423,30 @@ class ModelStatistics:
                 self.first_response.add(nanoseconds)
         self._count_gaps(noted)
 
+    def split(self, instances: Sequence[str]) -> None:
+        """Count each of these instances apart from now on, the last ones of many together; none if there is only one."""
+        labels = list(dict.fromkeys(instances))
+        if len(labels) > MOST_INSTANCES:
+            labels = [*labels[: MOST_INSTANCES - 1], OTHER_INSTANCES]
+        before = self.instances
+        self.instances = {label: before.get(label) or InstanceStatistics() for label in labels} if labels[1:] else {}
+
+    def _of_instance(self, label: str) -> InstanceStatistics:
+        """Return the counters of an instance; those of the others for one that has none."""
+        found = self.instances.get(label) or self.instances.get(OTHER_INSTANCES)
+        return found or self.instances.setdefault(OTHER_INSTANCES, InstanceStatistics())
+
     def _count_gaps(self, noted: list[_Noted]) -> None:
         """Count the gaps between the arrivals of these requests. To be cheap under load, count one of GAPS_OF full notes."""
         before = self._arrived_ns
         if len(noted) >= MAX_NOTED:
             self._full_notes += 1
             if self._full_notes % GAPS_OF != 1:
-                _, _, started, _, _, _, waited, _, _ = noted[-1]
+                _, _, started, _, _, _, waited, _, _, _ = noted[-1]
                 self._arrived_ns = started - waited[-1] if waited else 0
                 return
         arrivals: list[int] = []
-        for _, _, started, _, _, _, waited, _, _ in noted:
+        for _, _, started, _, _, _, waited, _, _, _ in noted:
             arrivals += [started - nanoseconds for nanoseconds in waited]
         if not arrivals:
             return

@@ -6,20 +6,18 @@ Source of the GPU values: NVML, through nvidia-ml-py.
 import asyncio
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 import psutil
 import pynvml
 
+from serving.resources.process_memory import descendants
 from serving.resources.sampling import Sample
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 GpuHandle = object  # an opaque handle of NVML
-
-_CHILDREN_LISTED = Path("/proc/thread-self/children").exists()  # CONFIG_PROC_CHILDREN
 
 
 class ProcessUsage(NamedTuple):
@@ -75,7 +73,7 @@ class Hardware:
     def process(self) -> ProcessUsage:
         rss = 0
         cpu = 0.0
-        for process in (self._process, *_descendants(self._process)):
+        for process in (self._process, *descendants(self._process)):
             try:
                 with process.oneshot():
                     times = process.cpu_times()
@@ -120,24 +118,6 @@ class SampledHardware:
 
     def gpus(self) -> list[Gpu]:
         return self._gpus.latest
-
-
-def _descendants(process: psutil.Process) -> list[psutil.Process]:
-    """Return all descendants of a process.
-
-    They are read from the kernel's lists of children. If the kernel has none, psutil scans every process of the machine.
-    """
-    found: list[psutil.Process] = []
-    pending = [process.pid]
-    try:
-        while pending:
-            for path in Path(f"/proc/{pending.pop()}/task").glob("*/children"):
-                pids = [int(pid) for pid in path.read_text().split()]
-                pending += pids
-                found += [psutil.Process(pid) for pid in pids]
-    except (OSError, psutil.NoSuchProcess):
-        return process.children(recursive=True)
-    return found if _CHILDREN_LISTED else process.children(recursive=True)
 
 
 def _gpu_handles() -> list[tuple[str, GpuHandle]]:

@@ -24,7 +24,7 @@ from serving.frontends.http1.exchange import Exchange
 from serving.frontends.metrics.hardware import SampledHardware
 from serving.resources.memory import MemoryUse
 from serving.server.inference_server import InferenceServer
-from serving.telemetry.statistics import Duration, Key, ModelStatistics, VersionStatus
+from serving.telemetry.statistics import Duration, InstanceStatistics, Key, ModelStatistics, VersionStatus
 
 log = logging.getLogger(__name__)
 
@@ -226,6 +226,18 @@ def model_values(model: ModelStatistics) -> JsonObject:
         "queue_latency": model.queue_latency.as_json(),
         "compute_latency": model.compute_latency.as_json(),
         "arrival_gaps": model.arrival_gaps.as_json(),
+        "instances": {label: _of_instance(one) for label, one in model.instances.items()},
+    }
+
+
+def _of_instance(instance: InstanceStatistics) -> JsonObject:
+    return {
+        "success": instance.success,
+        "fail": instance.fail,
+        "inference_count": instance.inference_count,
+        "execution_count": instance.execution_count,
+        "compute_ns": instance.compute_ns,
+        "request_latency": instance.request_latency.as_json(),
     }
 
 

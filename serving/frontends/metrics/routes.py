@@ -1,4 +1,4 @@
-"""GET /metrics and GET /v2/slipway/live: the metrics for Prometheus, and the live feed.
+"""GET /metrics, /v2/slipway/live and /v2/slipway/memory: the metrics for Prometheus, the live feed, who holds which memory.
 
 Source: Triton, docs/user_guide/metrics.md, for /metrics; the module live_feed, for the live feed.
 """
@@ -6,6 +6,8 @@ Source: Triton, docs/user_guide/metrics.md, for /metrics; the module live_feed, 
 import asyncio
 import time
 from collections.abc import Iterator
+
+import orjson
 
 from serving.cli.options import Options
 from serving.core.model_identifier import ModelIdentifier
@@ -67,6 +69,12 @@ async def metrics(source: MetricsSource, exchange: Exchange) -> Reply:
         page.append(piece.encode())
         await asyncio.sleep(0)  # lets requests through, because rendering a thousand models takes long
     return Reply(200, (b"".join(page),), prometheus.CONTENT_TYPE)
+
+
+async def memory(source: MetricsSource, exchange: Exchange) -> Reply:
+    return Reply(
+        200, (orjson.dumps(await source.server.memory_map(), option=orjson.OPT_NON_STR_KEYS),), "application/json"
+    )
 
 
 def live(source: MetricsSource, exchange: Exchange) -> Reply | None:

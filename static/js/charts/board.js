@@ -28,7 +28,8 @@ import { listenToTools, showTools } from "./tools.js";
  * @property {[string, string] | null} zoom two moments in unix seconds
  * @property {string} compare a key of EARLIER, or "" for no comparison
  * @property {string} heat "yes" for a heat map of latency, "no" for lines, "" for a heat map of long ranges
- * @property {string} version EACH for a line for each version, a number for one version, "" for all versions together
+ * @property {string} version EACH or INSTANCES for a line for each version or instance, a number for one version, "" for all
+ *   versions together
  *
  * @typedef {"15m" | "1h" | "6h" | "24h" | "7d" | "30d"} Range a span of time that ends now
  *
@@ -49,6 +50,7 @@ import { listenToTools, showTools } from "./tools.js";
 /** @type {Record<Range, number>} */
 const SPANS = { "15m": 900, "1h": 3600, "6h": 21600, "24h": 86400, "7d": 604800, "30d": 2592000 };
 const EACH = "each";
+const INSTANCES = "instances";
 /** The spans with which the charts can be compared, and their words. @type {Record<string, string>} */
 const EARLIER = { day: "a day before", week: "a week before" };
 const LISTED_MARKERS = 6;
@@ -74,7 +76,7 @@ export class Board {
   #markers = [];
   /** @type {Outage[]} */
   #outages = [];
-  /** The versions that have lines of their own, in order. @type {string[]} */
+  /** The versions or instances that have lines of their own, in order. @type {string[]} */
   #versions = [];
   /** @type {Heatmap | undefined} */
   #heatmap;
@@ -127,6 +129,11 @@ export class Board {
       onFresh: showFreshness,
     });
     setInterval(() => this.#tick(), 1000);
+  }
+
+  /** Whether each version or each instance has lines of its own. */
+  get #apart() {
+    return this.version === EACH || this.version === INSTANCES;
   }
 
   /** The server's time in unix seconds. */
@@ -236,7 +243,7 @@ export class Board {
     this.#store = range ? SeriesStore.of(range) : SeriesStore.empty();
     this.#store.dropUnfinished(this.now);
     later.forEach((row) => this.#store.append(row));
-    this.#heatmap = this.version === EACH ? undefined : heatmap;
+    this.#heatmap = this.#apart ? undefined : heatmap;
     this.#before = before && { ...before, label: EARLIER[this.compare] ?? "" };
     this.#showTools();
     this.#showVersions(Object.keys(range?.versions ?? {}));
@@ -245,7 +252,7 @@ export class Board {
 
   /** @param {string[]} versions */
   #showVersions(versions) {
-    this.#versions = versions.sort((one, other) => Number(one) - Number(other));
+    this.#versions = versions.sort((one, other) => parseInt(one) - parseInt(other) || one.localeCompare(other));
     this.plots.forEach((plot) => plot.showVersions(this.#versions));
   }
 
@@ -254,18 +261,19 @@ export class Board {
    * @param {Point} message
    */
   #figures(message) {
-    if (!this.version || this.version === EACH) return this.pick(message);
+    if (!this.version || this.#apart) return this.pick(message);
     return message.versions?.[this.version];
   }
 
   /** @param {Point} message */
   #take(message) {
     this.onPoint(message);
-    const reported = this.version === EACH ? Object.keys(message.versions ?? {}) : [];
+    const apart = this.#apart && (this.version === EACH ? message.versions : message.instances);
+    const reported = Object.keys(apart || {});
     if (this.#loaded && reported.some((version) => !this.#versions.includes(version))) {
       this.#showVersions([...new Set([...this.#versions, ...reported])]);
     }
-    const row = rowOf(message, this.#figures(message), this.#versions);
+    const row = rowOf({ ...message, versions: apart || {} }, this.#figures(message), this.#versions);
     if (this.#store.step <= LONGEST_LIVE_STEP_S && row.at > this.#store.newest) this.#store.append(row);
     this.#fresh = true;
   }
@@ -346,7 +354,7 @@ export class Board {
       else link.removeAttribute("aria-current");
     }
     const heat = this.heat ? this.heat === "yes" : this.#heatmap !== undefined;
-    showTools({ span: this.window, zoomed: this.zoom !== null, compare: this.compare, heat, apart: this.version === EACH });
+    showTools({ span: this.window, zoomed: this.zoom !== null, compare: this.compare, heat, apart: this.#apart });
   }
 
   /**

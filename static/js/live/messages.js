@@ -40,6 +40,7 @@
  * @property {Record<string, Figures>} models the models with requests, or only the model that the page asked for
  * @property {Figures} [total] the figures of all models; missing if the page asked for one model
  * @property {Record<string, Figures>} [versions] the versions with requests of the model that the page asked for
+ * @property {Record<string, Figures>} [instances] "version label" -> the figures of an instance of the model that the page asked for
  * @property {ProcessFigures} process
  * @property {Record<string, number>} memory "model/version" -> bytes
  * @property {string[]} [floors] the keys of `memory` whose bytes are a lower bound

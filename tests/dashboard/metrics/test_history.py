@@ -13,7 +13,13 @@ from dashboard import migrations
 from dashboard.metrics import selectors as metrics
 from dashboard.metrics.marks import metrics_markers
 from dashboard.metrics.samples import RESOLUTIONS, Sample, decode, encode
-from dashboard.metrics.selectors import metrics_heatmap, metrics_history, metrics_range, metrics_versions
+from dashboard.metrics.selectors import (
+    metrics_heatmap,
+    metrics_history,
+    metrics_instances,
+    metrics_range,
+    metrics_versions,
+)
 from dashboard.metrics.services import metrics_prune, metrics_store_tick
 from dashboard.metrics.usage import figures
 from dashboard.models import AuditEntry, MetricSample, Model, Release, ReleaseSpan, Server, ServerEvent
@@ -276,3 +282,21 @@ def test_hours_that_an_upgrade_lacks_are_made_a_few_at_a_time_and_charts_stay_wh
         found = metrics_range(server=server, start=NOW - 29 * 24 * hour, end=NOW, model_name="digits")
         assert found["step"] == hour
         assert [rps for rps in found["series"]["rps"] if rps is not None] == [1] * hours
+
+
+def test_instances_are_apart_for_hours_and_not_in_coarser_spans(server: Server):
+    previous = 0
+    for at in range(NOW - 120, NOW + 1):
+        second = tick(at, digits=usage(5, 5000))
+        second.instances["digits", 1] = {"digits_0": usage(4, 2000), "digits_1": usage(1, 17000, fail=at % 2)}
+        metrics_store_tick(server, second, at, previous)
+        previous = at
+    of = {"server": server, "model_name": "digits"}
+    fine = metrics_instances(metrics_history(start=NOW - 60, end=NOW, **of))
+    assert list(fine) == ["1 digits_0", "1 digits_1"]
+    assert fine["1 digits_0"]["rps"][-10:] == [4.0] * 10
+    assert sorted(fine["1 digits_1"]["errors"][-2:]) == [0.0, 1.0]
+    assert fine["1 digits_1"]["p50"][-1] > 8 * fine["1 digits_0"]["p50"][-1]
+    assert set(metrics_instances(metrics_history(start=NOW - 3600, end=NOW, **of))) == set(fine), "in spans of 10 s"
+    kept = MetricSample.objects.filter(model_name="digits").values_list("resolution", "data")
+    assert {resolution for resolution, data in kept if decode(data).instances} == {1, 10}

@@ -122,6 +122,10 @@ def test_points_say_what_the_model_did_and_when(inference: FixedServer, server: 
             assert set(alone["models"]) == {"identity"}
             assert alone["states"] == {"1": "ready"}
             assert alone["versions"]["1"]["rps"] == alone["models"]["identity"]["rps"]
+            assert set(alone["instances"]) <= {"1 identity_0", "1 identity_1"}, "the two of an ONNX model"
+            assert sum(one["rps"] for one in alone["instances"].values()) == pytest.approx(
+                alone["versions"]["1"]["rps"], rel=0.01
+            )
 
     asyncio.run(scenario())
 

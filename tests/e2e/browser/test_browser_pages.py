@@ -27,6 +27,7 @@ PAGES = (
     "/jobs/1/",
     "/servers/",
     "/servers/local/",
+    "/servers/local/memory",
     "/activity/",
     "/settings/",
     "/api/v1/docs",

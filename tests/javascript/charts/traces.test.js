@@ -78,6 +78,7 @@ test("two versions are two lines of latency, rate and errors", () => {
   ]);
   assert.deepEqual(of("throughput").map(({ name, y }) => [name, y]), [["version 1", [5, 6]], ["version 2", [7, 8]]]);
   assert.deepEqual(of("errors"), [], "none failed");
+  assert.equal(kindByVersion("throughput", ["1 digits_0"]).series[0][2], "version 1 digits_0", "an instance says its version");
   const refused = drawingOf("errors", { ...VIEW, times: [1], series: { "errors@0": [3] } }, paint, kindByVersion("errors", ["0", "1"]));
   assert.deepEqual(refused.traces.map(({ name }) => name), ["version 1", "none served"]);
   assert.equal(kindByVersion("latency", ["0", "1"]).series.length, 2, "what no version answered has no latency");

@@ -12,6 +12,7 @@ from serving.core.devices import CPU, Device
 from serving.resources.allocator import MemoryReturn
 from serving.resources.memory import (
     FILES,
+    GROWTH,
     MEASURED,
     NOTHING,
     Growth,
@@ -116,6 +117,8 @@ def test_budgets_count_the_growth_of_a_load_that_ran_alone():
     with meter.measure() as third:
         pass
     assert (first.alone, second.alone, third.alone) == (False, False, True)
+    first.weight, second.weight, first.together.host, first.together.weight = 1, 3, 80, 4
+    assert (first.share(), second.share()) == ((20, (), GROWTH), (60, (), GROWTH))
     assert memory_growth(Growth(False, 50, {0: 5}), [0]) == NOTHING
     assert memory_growth(Growth(True, 50, {0: 5, 1: -3}), [0, 1]) == (50, ((0, 5), (1, 0)), MEASURED)
     assert larger_use(MemoryUse(10, ((0, 7),), FILES), MemoryUse(50, ((0, 5), (1, 1)))) == (50, ((0, 7), (1, 1)), FILES)
