@@ -1,4 +1,4 @@
-"""A capture of requests to the model relu with its own answers, and a data folder of the test's own for the servers of replays."""
+"""A capture of requests to relu with its own answers, and a data folder of the test's own for the servers of replays."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,9 @@ def replay_data(settings: Any, tmp_path: Path) -> None:
     settings.DATA_DIR = tmp_path / "data"
 
 
-def relu_capture(model: Model, count: int, wrong: Callable[[int], bool] = lambda place: False, **wanted: Any) -> Capture:
+def relu_capture(
+    model: Model, count: int, wrong: Callable[[int], bool] = lambda place: False, **wanted: Any
+) -> Capture:
     """Return a capture of `count` requests to relu; the answers at the places where `wrong` is true are not relu's."""
     capture, inputs = make_capture(model, **wanted), normal(4)
 

@@ -149,9 +149,7 @@ def test_a_capture_that_cannot_be_replayed_is_refused_with_a_sentence(
 ) -> None:
     capture, tensor = make_capture(relu.model, **wanted), np.zeros((1, 4), np.float32)
     if inputs is not None and outputs is not None:
-        add_requests(
-            capture, 1, lambda place: {inputs: tensor} if inputs else {}, lambda place: {outputs: tensor}
-        )
+        add_requests(capture, 1, lambda place: {inputs: tensor} if inputs else {}, lambda place: {outputs: tensor})
     with pytest.raises(Conflict, match=words):
         start(capture, relu)
     assert not Job.objects.filter(kind="replay").exists()
