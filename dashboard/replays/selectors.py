@@ -44,13 +44,13 @@ def replay_get(capture: Capture, pk: int) -> Replay:
 
 
 def worst_requests(replay: Replay, actor: Actor, count: int = SHOWN) -> list[SideBySide]:
-    """Return the requests that differ most with both answers, and record that the actor reads them. Raises CaptureUnusable."""
+    """Return the requests that differ most with both answers, and record that the actor reads them, or why requests
+    failed. Raises CaptureUnusable."""
     capture = replay.capture
     require_reader(actor, capture.model)
     differences = list(replay.differences.all()[:count])
-    if not differences:
-        return []
-    reading_record(capture, actor, f"Looked at replayed requests to {capture.model.name}")
+    if differences or replay.figures["reasons"]:
+        reading_record(capture, actor, f"Looked at replayed requests to {capture.model.name}")
     places = {number: (rows, place) for number, rows, place in _places(capture, [one.number for one in differences])}
     return [_side_by_side(one, *places[one.number]) for one in differences if one.number in places]
 

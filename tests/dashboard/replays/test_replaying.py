@@ -10,7 +10,6 @@ from rest_framework.test import APIClient
 
 from dashboard.access.authorisation import Actor
 from dashboard.captures.services import capture_delete, capture_readers_set
-from dashboard.jobs.context import JobContext
 from dashboard.jobs.runner import job_run
 from dashboard.jobs.services import job_cancel
 from dashboard.models import AuditEntry, Capture, Job, Replay, Version
@@ -182,19 +181,3 @@ def test_a_replay_needs_the_right_to_read_the_capture(
     with pytest.raises(Conflict, match="is being replayed against version 1"):
         replay_start(capture=capture, version=relu, actor=Actor(user=other))
     assert api.delete(f"/api/v1/models/relu/captures/{capture.pk}/replays/{start_again.pk}").status_code == 409
-
-
-def test_a_worker_that_was_taken_for_dead_counts_nothing(
-    relu: Version, start: Callable[..., Replay], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replay = start(relu_capture(relu.model, 3), relu)
-    count = counting.Window.count
-
-    def superseded(self: Any, *given: Any) -> None:
-        count(self, *given)
-        Job.objects.filter(pk=replay.job_id).update(attempt=2)
-
-    monkeypatch.setattr(counting.Window, "count", superseded)
-    found = run(replay)
-    assert (found.state, found.done, found.position) == ("running", 0, 0)
-    assert JobContext(Job.objects.get(pk=replay.job_id)).job.attempt == 2
