@@ -11,7 +11,7 @@ SUITE = -n auto --no-loadscope-reorder -m "not soak and not gpu and not conversi
 # Containers often set it; every server that a test starts would then compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-changed test-javascript test-python test-workers test-compiled test-conversions conversion-figures compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-instructions-compiled bench-memory bench-perf-analyzer bench-generators bench-tuning bench-alerts bench-drift fuzz soak rollout-soak batch-soak screenshots guide docs formats examples clean help
+.PHONY: run test test-changed test-javascript test-python test-workers test-compiled test-conversions conversion-figures compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-instructions-compiled bench-memory bench-perf-analyzer bench-generators bench-tuning bench-alerts bench-drift fuzz soak rollout-soak batch-soak replay-soak screenshots guide docs formats examples clean help
 .DEFAULT_GOAL := help
 
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
@@ -110,6 +110,9 @@ rollout-soak: $(VENV)/.installed-dev  ## Ask half a million requests (ROLLOUT_RE
 
 batch-soak: $(VENV)/.installed-dev  ## Send a million rows (BATCH_ROWS) through a batch job, kills and live requests, and measure the p99 of these.
 	$(BIN)/python -m benchmarks.batch_soak --rows $(or $(BATCH_ROWS),1000000)
+
+replay-soak: $(VENV)/.installed-dev  ## Replay a million captured requests (REPLAY_REQUESTS) while the worker is killed, and compare what is counted.
+	$(BIN)/python -m benchmarks.replay_soak --requests $(or $(REPLAY_REQUESTS),1000000)
 
 usage-soak: $(VENV)/.installed-dev  ## Send a million requests (USAGE_REQUESTS) with tokens under kills, and compare what is counted.
 	$(BIN)/python -m benchmarks.usage_soak --requests $(or $(USAGE_REQUESTS),1000000)

@@ -66,6 +66,7 @@ ROOMS: dict[str, list[str]] = {
         "batches",
         "captures",
         "drift",
+        "replays",
         "truth",
         "imports",
         "objectives",

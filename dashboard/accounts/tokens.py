@@ -176,7 +176,7 @@ def _content() -> bytes:
     grants = [_grant("dashboard", _hash(settings.SERVER_INFER_KEY), [], None, "", [])]
     grants += [
         _grant(
-            f"{token.user.get_username()}: {token.name}",
+            account_name(token),
             token.hash,
             token.model_names,
             token.expires_at,
@@ -193,6 +193,11 @@ def _content() -> bytes:
         if Actor(user=person).may(Right.INFER) and (name := person.get_username())
     ]
     return json.dumps({"tokens": grants, "quotas": _quotas()}, indent=1).encode()
+
+
+def account_name(token: ApiToken) -> str:
+    """Return the name by which the inference server knows a token."""
+    return f"{token.user.get_username()}: {token.name}"
 
 
 def groups_of(user: User) -> list[str]:

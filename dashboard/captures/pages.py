@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 
@@ -18,7 +19,15 @@ from dashboard.web.addresses import get, post
 from dashboard.web.pages import call_service, page_of, respond
 
 _CAPTURE = "models/<str:name>/captures/<uuid:pk>"
-_DEFAULTS = {"percent": "5", "hours": "24", "mib": "1024", "keep_days": "30", "errors_only": "", "masks": ""}
+_DEFAULTS = {
+    "percent": "5",
+    "hours": "24",
+    "mib": "1024",
+    "keep_days": "30",
+    "errors_only": "",
+    "accounts": "",
+    "masks": "",
+}
 
 
 @get("models/<str:name>/captures", Right.VIEW)
@@ -39,6 +48,7 @@ def start(request: HttpRequest, name: str) -> HttpResponse:
             mib=int(_number(request.POST, "mib")),
             keep_days=int(_number(request.POST, "keep_days")),
             errors_only=bool(request.POST.get("errors_only")),
+            accounts=[one for one in request.POST.get("accounts", "").split(",") if one.strip()],
             inputs=_masks(request.POST, "input."),
             outputs=_masks(request.POST, "output."),
             consent=bool(request.POST.get("consent")),
@@ -104,6 +114,7 @@ def _model_context(request: HttpRequest, name: str) -> dict[str, Any]:
         **head,
         "page": page_of(request, captures(head["model"])),
         "typed": _DEFAULTS,
+        "has_tokens": settings.REQUIRE_TOKENS,
         "tensors": _tensors(head["model"], QueryDict()),
     }
 

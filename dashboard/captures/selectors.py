@@ -53,7 +53,7 @@ def capture_file(capture: Capture, first: int, actor: Actor) -> CaptureFile:
     found = next((one for one in capture_files(capture.folder) if one.first == first), None)
     if found is None:
         raise NotFound(f"the capture has no file that begins with request {first}")
-    _record(capture, actor, f"Read {found.rows} captured requests to {capture.model.name}")
+    reading_record(capture, actor, f"Read {found.rows} captured requests to {capture.model.name}")
     return found
 
 
@@ -63,7 +63,7 @@ def newest_requests(capture: Capture, actor: Actor, count: int = SHOWN) -> list[
     files = capture_files(capture.folder)
     if not files:
         return []
-    _record(capture, actor, f"Looked at captured requests to {capture.model.name}")
+    reading_record(capture, actor, f"Looked at captured requests to {capture.model.name}")
     rows = read_rows(files[-1].path)
     return [
         {
@@ -74,14 +74,14 @@ def newest_requests(capture: Capture, actor: Actor, count: int = SHOWN) -> list[
             "arm": rows.arms[row],
             "error": rows.errors[row],
             "latency_us": int(rows.latency_us[row]),
-            "inputs": {name: _words(column, row) for name, column in rows.inputs.items()},
-            "outputs": {name: _words(column, row) for name, column in rows.outputs.items()},
+            "inputs": {name: tensor_words(column, row) for name, column in rows.inputs.items()},
+            "outputs": {name: tensor_words(column, row) for name, column in rows.outputs.items()},
         }
         for row in range(max(0, len(rows) - count), len(rows))[::-1]
     ]
 
 
-def _words(column: TensorColumn, row: int) -> str:
+def tensor_words(column: TensorColumn, row: int) -> str:
     """Return the datatype, the shape and the first elements of a tensor in words."""
     shape = [int(dim) for dim in column.shapes[column.shape_offsets[row] : column.shape_offsets[row + 1]]]
     head = f"{column.datatype} {shape}"
@@ -100,7 +100,7 @@ def _element(value: object) -> str:
     return f"{number:.6g}" if math.isfinite(number) else str(number)
 
 
-def _record(capture: Capture, actor: Actor, summary: str) -> None:
+def reading_record(capture: Capture, actor: Actor, summary: str) -> None:
     """Record a reading in the audit trail, before the actor sees anything."""
     with transaction.atomic():
         audit_record(

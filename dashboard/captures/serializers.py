@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from dashboard.captures.services import MOST_HOURS, MOST_KEPT_DAYS, MOST_MIB, MOST_VERSIONS
+from dashboard.captures.services import MOST_ACCOUNTS, MOST_HOURS, MOST_KEPT_DAYS, MOST_MIB, MOST_VERSIONS
 from dashboard.models import Capture
 
 _MASK = 'Name of a tensor -> "drop", "hash" (BYTES) or "round" with a step, such as "round 0.1".'
@@ -30,17 +30,32 @@ class CaptureSerializer(serializers.ModelSerializer[Capture]):
     percent = serializers.SerializerMethodField()
     errors_only = serializers.BooleanField(source="wanted.errors_only")
     versions = serializers.ListField(source="wanted.versions", child=serializers.IntegerField())
+    accounts = serializers.SerializerMethodField()
     mib = serializers.SerializerMethodField()
 
     class Meta:
         model = Capture
         fields = [
-            *("id", "percent", "errors_only", "versions", "mib", "running", "counts", "created_by_name", "created_at"),
+            *(
+                "id",
+                "percent",
+                "errors_only",
+                "versions",
+                "accounts",
+                "mib",
+                "running",
+                "counts",
+                "created_by_name",
+                "created_at",
+            ),
             *("ends_at", "keep_until"),
         ]
 
     def get_percent(self, capture: Capture) -> float:
         return capture.wanted["share"] * 100
+
+    def get_accounts(self, capture: Capture) -> list[str]:
+        return capture.wanted.get("accounts", [])
 
     def get_mib(self, capture: Capture) -> int:
         return capture.wanted["bytes"] >> 20
@@ -52,6 +67,12 @@ class CaptureRequestSerializer(serializers.Serializer[Any]):
     errors_only = serializers.BooleanField(required=False)
     versions = serializers.ListField(
         child=serializers.IntegerField(), required=False, max_length=MOST_VERSIONS, help_text="Only these; [] for all."
+    )
+    accounts = serializers.ListField(
+        child=serializers.CharField(max_length=300),
+        required=False,
+        max_length=MOST_ACCOUNTS,
+        help_text='Only requests of these people, or with these tokens ("person: token"); [] for all.',
     )
     mib = serializers.IntegerField(required=False, help_text=f"1024 if absent; at most {MOST_MIB}.")
     keep_days = serializers.IntegerField(

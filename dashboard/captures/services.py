@@ -20,9 +20,10 @@ from django.utils import timezone
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import CLIENT_DATA, SYSTEM, Actor, Right, require
+from dashboard.accounts.tokens import account_name
 from dashboard.captures.masks import checked_masks, datatypes_of
 from dashboard.captures.selectors import may_read
-from dashboard.models import Capture, Model
+from dashboard.models import ApiToken, Capture, Model
 from dashboard.shared.exceptions import Conflict, Forbidden, Invalid, StorageFull
 from dashboard.shared.repository_errors import repository_errors
 from repository.core.capture_files import PACKAGE, has_package
@@ -33,7 +34,7 @@ MOST_HOURS = 30 * 24
 MOST_KEPT_DAYS = 90
 MOST_MIB = 64 << 10
 MOST_RUNNING = 8  # captures of all models, because the server bounds the memory of each
-MOST_VERSIONS = 100
+MOST_VERSIONS = MOST_ACCOUNTS = 100
 _RESERVE_BYTES = 1 << 30
 _DELETED = ".deleted-"
 
@@ -47,6 +48,7 @@ def capture_start(
     hours: float = 24.0,
     errors_only: bool = False,
     versions: Sequence[int] = (),
+    accounts: Sequence[str] = (),
     mib: int = 1024,
     keep_days: int = 30,
     inputs: Mapping[str, str] | None = None,
@@ -55,8 +57,9 @@ def capture_start(
 ) -> Capture:
     """Let the server keep a share of the requests that clients send to a model, with their answers.
 
-    keep_days: how long the capture is kept after its end. inputs, outputs: the masks (captures.masks). consent: the actor
-    confirms that they may keep such data.
+    accounts: only requests with a token of these people, or with these tokens ("person: token"). keep_days: how long the
+    capture is kept after its end. inputs, outputs: the masks (captures.masks). consent: the actor confirms that they may keep
+    such data.
     Raises Forbidden without the right to see the data of clients. Raises Invalid if a value is out of range. Raises Conflict if
     too many captures run, or the package that writes them is missing.
     """
@@ -72,6 +75,8 @@ def capture_start(
     known = set(model.versions.values_list("number", flat=True))
     if unknown := [number for number in versions[:MOST_VERSIONS] if number not in known]:
         raise Invalid.at("versions", f"'{model.name}' has no version {unknown[0]}")
+    accounts = sorted({one.strip() for one in accounts[:MOST_ACCOUNTS]})
+    _refuse_unknown_accounts(accounts)
     if not has_package():
         raise Conflict(PACKAGE)
     known_inputs, known_outputs = datatypes_of(model)
@@ -81,6 +86,7 @@ def capture_start(
         share=percent / 100,
         errors_only=errors_only,
         versions=sorted(set(versions)),
+        accounts=accounts,
         until=ends_at.timestamp(),
         bytes=mib << 20,
         reserve=_RESERVE_BYTES if settings.DISK_RESERVE_BYTES is None else settings.DISK_RESERVE_BYTES,
@@ -101,7 +107,7 @@ def capture_start(
             created_by=actor.user,
             created_by_name=actor.name,
         )
-        what = "failed requests" if errors_only else "requests"
+        what = ("failed requests" if errors_only else "requests") + (f" of {', '.join(accounts)}" if accounts else "")
         audit_record(
             actor=actor,
             action="capture.start",
@@ -226,6 +232,20 @@ def _hide(folder: Path) -> Path | None:
         folder.rename(hidden)
         return hidden
     return None
+
+
+def _refuse_unknown_accounts(accounts: Sequence[str]) -> None:
+    if accounts and not settings.REQUIRE_TOKENS:
+        raise Conflict(
+            "requests have no tokens, because SLIPWAY_REQUIRE_TOKENS is not 1: capture the requests of everybody"
+        )
+    tokens = ApiToken.objects.select_related("user") if accounts else ()
+    known = {name for one in tokens for name in (one.user.get_username(), account_name(one))}
+    if unknown := [one for one in accounts if one not in known]:
+        raise Invalid.at(
+            "accounts",
+            f"there is no token or person '{unknown[0][:150]}': write a person, or 'person: token' for one token",
+        )
 
 
 def _within(field: str, value: float, most: float, words: str) -> None:

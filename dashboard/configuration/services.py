@@ -14,7 +14,7 @@ from dashboard.configuration.fields import Fields, apply_fields, field_for, fiel
 from dashboard.configuration.model_files import Arriving, served_misfits
 from dashboard.configuration.needs import Need, config_needs, refuse_unmet
 from dashboard.models import Model, Release
-from dashboard.releases.budgets import refuse_over_budget
+from dashboard.releases.gates import refuse_at_gates
 from dashboard.releases.rollout_rules import same_but_weight, traffic_kept
 from dashboard.releases.selectors import current_document, newest_release
 from dashboard.releases.services import refuse_drift, release_make
@@ -134,7 +134,7 @@ def config_apply(
         document_check(model=model, document=document)
         there = model.published_numbers()
         if (answers := document.answers(there)) != before.answers(there) and answers:
-            refuse_over_budget(version=model.versions.get(number=answers), document=document, actor=actor)
+            refuse_at_gates(version=model.versions.get(number=answers), document=document, actor=actor)
         return release_make(
             model=model,
             actor=actor,

@@ -61,21 +61,26 @@ def _drawn(column: ColumnDrift, found: Distribution | None) -> Drawn:
     if found is None or not found["labels"]:
         return Drawn(column, [], "", "", [])
     rows = list(zip(found["labels"], found["reference"], found["current"], strict=True))
-    top = max(max(found["reference"]), max(found["current"])) or 1.0
+    bins = bins_of(rows)
+    if column["kind"] == "categorical":
+        return Drawn(column, bins, "", "", rows)
+    return Drawn(column, bins, rows[0][0].partition(" to ")[0], rows[-1][0].partition(" to ")[2], [])
+
+
+def bins_of(rows: Sequence[tuple[str, float, float]], names: tuple[str, str] = ("reference", "current")) -> list[Bin]:
+    """Return the bars of two distributions. rows: the label of each bin, and its two shares. names: of the distributions."""
+    top = max(max(before, now) for _, before, now in rows) or 1.0
     wide = 100 / len(rows)
-    bins = [
+    return [
         Bin(
             round(place * wide + wide * _GAP / 2, 2),
             round(wide * (1 - _GAP), 2),
             round(HEIGHT * before / top, 2),
             round(HEIGHT * now / top, 2),
-            f"{label}: reference {before:.1%}, current {now:.1%}",
+            f"{label}: {names[0]} {before:.1%}, {names[1]} {now:.1%}",
         )
         for place, (label, before, now) in enumerate(rows)
     ]
-    if column["kind"] == "categorical":
-        return Drawn(column, bins, "", "", rows)
-    return Drawn(column, bins, rows[0][0].partition(" to ")[0], rows[-1][0].partition(" to ")[2], [])
 
 
 def row_of(windows: Sequence[DriftWindow]) -> list[Step]:

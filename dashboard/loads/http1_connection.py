@@ -13,11 +13,12 @@ _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:[ \t]*chunked", re.IGNORECASE)
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
 _REASON_CHARACTERS = 200
-_KEPT_BYTES = 4096  # of a body, for the reason of a failure
 
 
 class HttpConnection(Connection):
-    """A connection that speaks HTTP/1.1."""
+    """A connection that speaks HTTP/1.1. kept_bytes: of the body of an answer, for the reason of a failure."""
+
+    kept_bytes = 4096
 
     def __init__(self, target: Target, requests: Sequence[Request]) -> None:
         self._requests = [http_request("POST", one.path, one.body, one.headers, target.address) for one in requests]
@@ -42,7 +43,7 @@ class HttpConnection(Connection):
             if length is None:  # chunked
                 return self._end() if data.endswith(_LAST_CHUNK) else None
             self._missing = end + 4 + length
-        elif len(self._unread) < _KEPT_BYTES:
+        elif len(self._unread) < self.kept_bytes:
             self._unread += data
         self._missing -= len(data)
         return self._end() if self._missing <= 0 else None

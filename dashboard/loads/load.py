@@ -48,7 +48,7 @@ def opened(target: Target, requests: Sequence[Request], per_second: float, secon
 def load(target: Target, requests: Sequence[Request], arrivals: Arrivals) -> Iterator["Load"]:
     """Open the connections. Raises OSError if the server cannot be reached. The requests are sent in turn."""
     kind = GrpcConnection if requests[0].http2 else HttpConnection
-    pool = _Pool(lambda: kind(target, requests), arrivals.most_connections)
+    pool = Pool(lambda: kind(target, requests), arrivals.most_connections)
     try:
         pool.open(arrivals.connections)
         gc.disable()  # a garbage collection would look like a slow server
@@ -61,7 +61,7 @@ def load(target: Target, requests: Sequence[Request], arrivals: Arrivals) -> Ite
 class Load:
     """A load that runs in windows, one after the other without a pause. Only `window` and `finish` send and receive."""
 
-    def __init__(self, pool: "_Pool", arrivals: Arrivals) -> None:
+    def __init__(self, pool: "Pool", arrivals: Arrivals) -> None:
         self._pool, self._arrivals = pool, arrivals
         self._latencies: list[float] = []
         self._failures: Counter[str] = Counter()
@@ -141,7 +141,7 @@ class Load:
             self._pool.give_back(connection)
 
 
-class _Pool:
+class Pool:
     """The connections, and which of them are free. `take` returns the connection that has been free longest."""
 
     def __init__(self, make: Callable[[], Connection], most: int) -> None:

@@ -23,7 +23,7 @@ from django.conf import settings
 from google.protobuf import json_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from dashboard.models import Measurement, Server, Tuning
+from dashboard.models import Measurement, Replay, Server, Tuning
 from dashboard.models.measurement import OwnServer
 from dashboard.servers.client import AsyncServerClient
 from dashboard.shared.environment import BASE_DIR
@@ -57,12 +57,16 @@ STOP_TIMEOUT_S = 10.0
 _DEATH_S = 1.0  # how long a process may take to end after its connections have ended
 POLL_S = 0.1
 _LOG_CHARACTERS = 300
+_FLAGS_FILE = "server.args"
 _SAME_START_S = 0.01
+_FOLDERS = {Measurement: "measurements", Tuning: "tunings", Replay: "replays"}
+
+Measured = Measurement | Tuning | Replay
 
 
 @contextlib.contextmanager
 def own_server(
-    measurement: Measurement | Tuning,
+    measurement: Measured,
     document: Document,
     go_on: Callable[[], None],
     steps: Mapping[str, Document] | None = None,
@@ -73,7 +77,7 @@ def own_server(
     raise to end the start. Raises Unavailable if the server does not start. Raises DashboardError, with the server's reason, if
     it cannot load the version.
     """
-    version = measurement.version
+    version, kind = measurement.version, measurement._meta.verbose_name
     folder = _folder(measurement)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, mode=0o700)
@@ -89,7 +93,7 @@ def own_server(
         started = psutil.Process(process.pid).create_time()
         measurement.server = OwnServer(pid=process.pid, started=started)
         if not type(measurement).objects.filter(pk=measurement.pk).update(server=measurement.server):
-            raise Conflict(f"the {measurement._meta.verbose_name} was deleted meanwhile")
+            raise Conflict(f"the {kind} was deleted meanwhile")
         server = _wait_for(process, folder, go_on)
         for name, step in (steps or {}).items():
             _load(server, name, _as_json(step.without_traffic().message), go_on)
@@ -99,7 +103,7 @@ def own_server(
         except Unavailable:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 raise Unavailable(
-                    f"the server of the measurement {_ended(process.wait(_DEATH_S))}; measure it again"
+                    f"the server of the {kind} {_ended(process.wait(_DEATH_S))}; begin it again"
                 ) from None
             raise
     finally:
@@ -107,7 +111,7 @@ def own_server(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def end_server(measurement: Measurement | Tuning) -> bool:
+def end_server(measurement: Measured) -> bool:
     """End the server that an earlier attempt left, and remove its folder. Return whether there was such a server.
 
     The process is no child of this one. In a container whose first process reaps nothing, it stays as a zombie after its end.
@@ -116,6 +120,16 @@ def end_server(measurement: Measurement | Tuning) -> bool:
         return _end_left(measurement.server)
     finally:
         shutil.rmtree(_folder(measurement), ignore_errors=True)  # its flags have a key
+
+
+def end_server_of_deleted(kind: type[Measured], pk: int) -> None:
+    """End the server of a row that was deleted while its worker was dead, and remove its folder."""
+    folder = folder_of(kind, pk)
+    flags = f"@{folder / _FLAGS_FILE}"
+    for process in psutil.process_iter(["cmdline", "create_time"]):
+        if flags in (process.info["cmdline"] or ()):
+            _end_left(OwnServer(pid=process.pid, started=process.info["create_time"]))
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _end_left(known: OwnServer) -> bool:
@@ -161,9 +175,13 @@ def _ended(status: int) -> str:
     return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
 
-def _folder(measurement: Measurement | Tuning) -> Path:
-    kind = "tunings" if isinstance(measurement, Tuning) else "measurements"
-    folder: Path = settings.DATA_DIR / kind / str(measurement.pk)
+def _folder(measurement: Measured) -> Path:
+    return folder_of(type(measurement), measurement.pk)
+
+
+def folder_of(kind: type[Measured], pk: int) -> Path:
+    """Return the folder of the server that serves for a row."""
+    folder: Path = settings.DATA_DIR / _FOLDERS[kind] / str(pk)
     return folder
 
 
@@ -190,7 +208,7 @@ def _write_flags(folder: Path) -> Path:
     }
     if settings.REQUIRE_TOKENS:
         flags["--auth-file"] = settings.AUTH_FILE
-    path = folder / "server.args"
+    path = folder / _FLAGS_FILE
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         passed_on = [flag for flag in settings.SERVER_FLAGS if flag.partition("=")[0] in PASSED_ON]

@@ -15,6 +15,7 @@ from dashboard.models.model import Model
 from dashboard.models.noted import FailureCount, NotedRequest
 from dashboard.models.objective import Objective, ObjectiveCount
 from dashboard.models.release import Release, ReleaseCheck, ReleaseSpan
+from dashboard.models.replay import Replay, ReplayDifference
 from dashboard.models.rollout import Rollout, RolloutFigures, RolloutMismatch, RolloutSample
 from dashboard.models.server import ModelState, ModelSync, Server, ServerEvent, ServerState
 from dashboard.models.sign_in import SignInCount
@@ -56,6 +57,8 @@ __all__ = [
     "Release",
     "ReleaseCheck",
     "ReleaseSpan",
+    "Replay",
+    "ReplayDifference",
     "Rollout",
     "RolloutFigures",
     "RolloutMismatch",

@@ -20,6 +20,7 @@ class JobParams(TypedDict, total=False):
     override: str
     batch: str
     monitor: int
+    replay: int
     model: int
     store: "StoreParams"
 

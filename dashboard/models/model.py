@@ -25,6 +25,20 @@ class Budget(TypedDict, total=False):
     per_second: float
 
 
+class ReplayGate(TypedDict, total=False):
+    """The replay that a version must pass before it goes live; {} for none.
+
+    capture: its id. most_percent: of the compared requests that may differ beyond the tolerance. most_p99_times: the highest
+    p99, in multiples of the captured one; None for any. No request may fail.
+    """
+
+    capture: str
+    most_percent: float
+    most_p99_times: float | None
+    absolute: float
+    relative: float
+
+
 class Model(models.Model):
     """A folder of the managed repository. Its releases hold the versions that it serves and its configuration."""
 
@@ -45,6 +59,7 @@ class Model(models.Model):
     # {} keeps all versions.
     retention: "models.JSONField[Retention, Retention]" = models.JSONField(default=dict)
     budget: "models.JSONField[Budget, Budget]" = models.JSONField(default=dict)
+    replay_gate: "models.JSONField[ReplayGate, ReplayGate]" = models.JSONField(default=dict)
     capture_readers = models.ManyToManyField(settings.AUTH_USER_MODEL, blank=True, related_name="+")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(default=timezone.now)
@@ -59,6 +74,11 @@ class Model(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def gated(self) -> bool:
+        """Whether a version must pass something before it goes live."""
+        return bool(self.budget or self.replay_gate)
 
     def published_numbers(self) -> list[int]:
         """Return the numbers of the versions that are in the repository."""

@@ -5,12 +5,13 @@ Only a measurement of the configuration that would serve counts, because another
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from django.db.models import QuerySet
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor
-from dashboard.models import Measurement, Model, Version
+from dashboard.models import Measurement, Model, Replay, Version
 from dashboard.models.measurement import LoadFigures
 from dashboard.models.model import Budget
 from dashboard.releases.digest import digest_of
@@ -25,7 +26,9 @@ from repository.core.quantities import latency
 
 # A load counts as one of the budget's rate if it reached this share of it, because the number of random arrivals varies.
 _REACHED = 0.95
-_REASON_CHARACTERS = 500
+REASON_CHARACTERS = 500
+
+Proof = TypeVar("Proof", Measurement, Replay)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +50,19 @@ def in_words(budget: Budget) -> str:
 
 def newest_measurement(version: Version, document: Document) -> Measurement | None:
     """Return the newest measurement of a version that is done and measured what `document` would serve; None for none."""
+    return newest_alike(_done(version), version, document)
+
+
+def newest_alike(rows: Iterable[Proof], version: Version, document: Document) -> Proof | None:
+    """Return the first of these rows that measured or replayed what `document` would serve; None for none."""
     wanted, alike = _served(version, document), dict[tuple[str, str], bool]()
     if wanted is None:
         return None
-    for row in _done(version):
+    for row in rows:
         key = row.config, row.sha256
         if key not in alike:
             measured = Document.read(row.config)
-            # The digest differs if slipway.pbtxt of the version was changed after the measurement.
+            # The digest differs if slipway.pbtxt of the version was changed afterwards.
             alike[key] = _served(version, measured) == wanted and digest_of(version, measured) == row.sha256
         if alike[key]:
             return row
@@ -111,7 +119,7 @@ def refuse_over_budget(*, version: Version, document: Document, actor: Actor, ov
     document: the configuration that would serve.
     The reason is recorded in the audit trail, in the caller's transaction.
     """
-    found, override = verdict(version, document), override.strip()[:_REASON_CHARACTERS]
+    found, override = verdict(version, document), override.strip()[:REASON_CHARACTERS]
     if found is None or found.kept:
         return
     name, budget = version.model.name, in_words(version.model.budget)

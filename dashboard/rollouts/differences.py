@@ -9,7 +9,10 @@ from repository.core.errors import InvalidExample
 from repository.core.tensors import Element, Tensor, read_tensor
 
 SHOWN = 40  # the most elements of a tensor, and pairs of an output, that are shown
+NAMES = "stable", "the candidate"
 _LONGEST = 200  # the most characters that are shown of an element that is a text
+
+Names = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +59,10 @@ def shown_tensors(rows: object) -> list[ShownTensor]:
     return [_format_tensor(tensor) for tensor in _tensors(rows).values()]
 
 
-def differences_of(stable: object, candidate: object) -> list[OutputDifference]:
-    """Return every output of two answers, in the order of the stable answer."""
+def differences_of(stable: object, candidate: object, names: Names = NAMES) -> list[OutputDifference]:
+    """Return every output of two answers, in the order of the stable answer. names: what sentences call the two answers."""
     one, other = _tensors(stable), _tensors(candidate)
-    return [_difference(name, one.get(name), other.get(name)) for name in dict.fromkeys([*one, *other])]
+    return [_difference(name, one.get(name), other.get(name), names) for name in dict.fromkeys([*one, *other])]
 
 
 def _tensors(rows: object) -> dict[str, Tensor]:
@@ -73,18 +76,18 @@ def _tensors(rows: object) -> dict[str, Tensor]:
     return found
 
 
-def _difference(name: str, stable: Tensor | None, candidate: Tensor | None) -> OutputDifference:
+def _difference(name: str, stable: Tensor | None, candidate: Tensor | None, names: Names) -> OutputDifference:
     sides = [_format_tensor(one) if one is not None else None for one in (stable, candidate)]
     if stable is None or candidate is None:
-        wrong = f"Only the {'candidate' if stable is None else 'stable answer'} has it."
+        wrong = f"Only {names[1] if stable is None else names[0]} has it."
         return OutputDifference(name, sides[0], sides[1], wrong, [], 0, 0)
     if stable.shape != candidate.shape:
-        wrong = f"Shape {list(stable.shape)} of stable, {list(candidate.shape)} of the candidate."
+        wrong = f"Shape {list(stable.shape)} of {names[0]}, {list(candidate.shape)} of {names[1]}."
         return OutputDifference(name, sides[0], sides[1], wrong, [], 0, 0)
     wrong = (
         ""
         if stable.datatype == candidate.datatype
-        else f"{stable.datatype} of stable, {candidate.datatype} of the candidate."
+        else f"{stable.datatype} of {names[0]}, {candidate.datatype} of {names[1]}."
     )
     differing = [
         (_apart(one, other), place)

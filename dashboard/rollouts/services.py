@@ -21,7 +21,7 @@ from dashboard.configuration.drift import drift_give_way
 from dashboard.configuration.services import document_check
 from dashboard.models import Model, Release, Rollout, RolloutMismatch
 from dashboard.releases import rollout_states as states
-from dashboard.releases.budgets import refuse_over_budget
+from dashboard.releases.gates import refuse_at_gates
 from dashboard.releases.going_back import document_to_return
 from dashboard.releases.selectors import lives_of, newest_release
 from dashboard.releases.services import refuse_drift, release_make
@@ -95,7 +95,7 @@ def rollout_start(
             _refuse_elsewhere(quicker)
         if kind != RolloutKind.SHADOW and isinstance(candidate, int):
             version = model.versions.get(number=candidate)
-            refuse_over_budget(version=version, document=newest.document, actor=actor, override=override)
+            refuse_at_gates(version=version, document=newest.document, actor=actor, override=override)
         answers = newest.answers
         rollout = states.start(
             model=model,

@@ -13,7 +13,7 @@ from dashboard.configuration.needs import Need, publication_needs, refuse_unmet
 from dashboard.configuration.services import document_check, refuse_outdated
 from dashboard.models import Model, Release, Upload
 from dashboard.models.upload_json import PublishRequest
-from dashboard.releases.budgets import refuse_unmeasured
+from dashboard.releases.gates import refuse_unproved
 from dashboard.releases.rollout_rules import traffic_kept
 from dashboard.releases.selectors import newest_release, wanted_versions
 from dashboard.shared.choices import DesiredState, UploadState
@@ -103,8 +103,8 @@ def decide_document(
     )
     refuse_unmet(needs, [Right[name] for name in request.rights])
     document_check(document=final, model=model, arriving=arriving)
-    if model.budget and loaded and final.answers(there) == number:
-        refuse_unmeasured(model=model, number=number)
+    if loaded and final.answers(there) == number:
+        refuse_unproved(model=model, number=number)
     return final
 
 

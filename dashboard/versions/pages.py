@@ -18,8 +18,9 @@ from dashboard.configuration.version_settings import fields_of_version, version_
 from dashboard.jobs.selectors import jobs
 from dashboard.jobs.services import UNFINISHED
 from dashboard.models import Model
-from dashboard.releases.budgets import in_words as budget_in_words
 from dashboard.releases.budgets import newest_figures
+from dashboard.releases.gates import gates_in_words
+from dashboard.releases.replay_gates import gate_capture
 from dashboard.releases.selectors import newest_release, protected_versions, release_get
 from dashboard.servers.selectors import model_states
 from dashboard.shared.choices import VersionState
@@ -158,8 +159,14 @@ def version_make_live(request: HttpRequest, name: str, number: int) -> HttpRespo
         messages.warning(request, f"Release {now} came meanwhile. Look again at what making this version live changes.")
         return redirect("version_make_live", name, number)
     if request.method == "GET":
-        budget = budget_in_words(head["model"].budget) if found.may_need_reason else ""
-        context = {**head, "version": version, "promotion": found, "base_release": now, "budget": budget}
+        context = {
+            **head,
+            "version": version,
+            "promotion": found,
+            "base_release": now,
+            "gates": gates_in_words(head["model"]) if found.may_need_reason else "",
+            "gate_capture": gate_capture(head["model"]),
+        }
         return render(request, "versions/live.html", context)
     chosen = found.fitting if request.POST.get("config") == "fitting" else None
     document = chosen.document if chosen else None

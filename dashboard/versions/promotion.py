@@ -8,8 +8,8 @@ from dashboard.configuration.clients import ForClients, for_clients
 from dashboard.configuration.services import config_preview
 from dashboard.configuration.signatures import served_signature
 from dashboard.models import Version
-from dashboard.releases.budgets import verdict
 from dashboard.releases.example_fit import unfit_examples
+from dashboard.releases.gates import failed_gates
 from dashboard.releases.selectors import current_document, fitting_document
 from dashboard.releases.services import changed_by_hand
 from dashboard.releases.signatures import answering_version
@@ -23,7 +23,8 @@ from repository.config.lines import unified
 class Choice:
     """One configuration for making a version live. problems: its mistakes. effect: how a server would apply it.
 
-    over_budget: a clause that says why the version does not keep the model's budget with it; "" if it does.
+    over_budget: a clause that says why the version does not keep the model's budget, or pass its replay gate, with it; "" if
+    it does.
     """
 
     document: Document
@@ -79,12 +80,12 @@ class Promotion:
 
     @property
     def needs_reason(self) -> bool:
-        """True if the version keeps the budget with no configuration."""
+        """True if the version passes with no configuration."""
         return all(choice.over_budget for choice in (self.present, self.fitting) if choice is not None)
 
     @property
     def may_need_reason(self) -> bool:
-        """True if there is a configuration with which the version does not keep the budget."""
+        """True if there is a configuration with which the version does not pass."""
         return any(choice.over_budget for choice in (self.present, self.fitting) if choice is not None)
 
     @property
@@ -117,5 +118,5 @@ def _choice(version: Version, now: Document, document: Document) -> Choice:
         document = named.live([version.number], version.model.published_numbers())
     preview = config_preview(model_name=version.model.name, document=document)
     diff = unified(now.text, document.text, old_name="now", new_name=f"version {version.number} live")
-    judged = None if now.answers(version.model.published_numbers()) == version.number else verdict(version, document)
-    return Choice(document, diff, preview.problems, preview.effect, judged.why if judged is not None else "")
+    answers = now.answers(version.model.published_numbers()) == version.number
+    return Choice(document, diff, preview.problems, preview.effect, "" if answers else failed_gates(version, document))

@@ -90,7 +90,7 @@ class ChoiceSerializer(serializers.Serializer[Any]):
     problems = ProblemSerializer(many=True)
     effect = serializers.ChoiceField(["none", "in_place", "versions", "reload"])
     over_budget = serializers.CharField(
-        help_text="Why the version does not keep the budget with this configuration; empty if it does."
+        help_text="Why it does not keep the budget, or pass the replay gate, with this configuration; empty if it does."
     )
 
 

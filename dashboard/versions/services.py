@@ -10,7 +10,7 @@ from dashboard.access.authorisation import Actor, Right, require
 from dashboard.configuration.needs import config_needs, refuse_unmet
 from dashboard.configuration.services import document_check
 from dashboard.models import Model, Release, Version
-from dashboard.releases.budgets import refuse_over_budget
+from dashboard.releases.gates import refuse_at_gates
 from dashboard.releases.going_back import document_to_return, going_back
 from dashboard.releases.rollout_rules import refuse_other_default
 from dashboard.releases.selectors import current_document, fitting_document, newest_release, way_back
@@ -47,7 +47,7 @@ def release_promote(
         chosen = before if document is None else document.with_aliases(before.aliases)
         final = chosen.without_traffic().live([version.number], there)
         if before.answers(there) != version.number:
-            refuse_over_budget(version=version, document=final, actor=actor, override=override)
+            refuse_at_gates(version=version, document=final, actor=actor, override=override)
         if document is not None:
             document_check(model=model, document=final, with_files=False)
             refuse_unmet(config_needs(model_name=model.name, current=before, document=final), actor.rights())
@@ -141,7 +141,7 @@ def aliases_set(*, model: Model, aliases: Mapping[str, int], actor: Actor, base_
         document = (before if versions == newest.versions else before.pinned(versions, there)).with_aliases(given)
         refuse_other_default(model, before, document)
         if (answers := document.answers(there)) != before.answers(there):
-            refuse_over_budget(version=model.versions.get(number=answers), document=document, actor=actor)
+            refuse_at_gates(version=model.versions.get(number=answers), document=document, actor=actor)
         document_check(model=model, document=document)
         return release_make(
             model=model,

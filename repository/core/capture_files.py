@@ -3,6 +3,7 @@
 Rows are written and read as columns of numpy arrays, because a file may have 10,000 of them.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -87,6 +88,7 @@ class Rows:
         return len(self.ids)
 
 
+@functools.lru_cache(128)  # the name of a dtype takes numpy many microseconds
 def datatype_name(dtype: "np.dtype[Any]") -> str:
     """Return the datatype in the protocol of a numpy dtype."""
     return "BYTES" if dtype.kind in "OSU" else _NAMES.get(dtype.name, dtype.name.upper())

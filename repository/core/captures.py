@@ -34,7 +34,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import orjson
 
@@ -54,6 +54,7 @@ class Wanted(TypedDict):
     """What a capture keeps.
 
     share: of the requests, from 0 to 1. errors_only: only requests that fail. versions: only these; none for all.
+    accounts: only requests with a token of these names, as in the auth file, or of these people; none for all.
     until: when the capture ends, in unix seconds. bytes: of all its Parquet files.
     reserve: bytes of the disk that stay free. salt: of the mask "hash", hexadecimal.
     inputs, outputs: the masks, by the name of the tensor. stopped: a person ended the capture.
@@ -63,6 +64,7 @@ class Wanted(TypedDict):
     share: float
     errors_only: bool
     versions: list[int]
+    accounts: NotRequired[list[str]]
     until: float
     bytes: int
     reserve: int

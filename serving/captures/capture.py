@@ -35,6 +35,7 @@ from serving.core.in_flight import InFlightRequest, QuietObserver
 from serving.core.response import Answer, InferenceResponse
 from serving.core.rollout_arm import arm_of
 from serving.telemetry.traffic_samples import on_host, size_of
+from serving.usage.accounts import Use
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +90,9 @@ class Capture:
         wanted, values = self.wanted, self._counters.values
         failed = isinstance(answer, ServingError)
         if not self._takes or (wanted["errors_only"] and not failed) or time.time() >= wanted["until"]:
+            return
+        accounts = wanted.get("accounts")
+        if accounts and not _is_of(request, accounts):
             return
         arm = arm_of(request)
         version = answer.model_version if isinstance(answer, InferenceResponse) else _number(arm.version if arm else "")
@@ -250,6 +254,15 @@ class _Difference:
 def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return copies, because the memory of a request's tensors may be reused after the answer."""
     return {name: np.array(tensor) for name, tensor in tensors.items()}
+
+
+def _is_of(request: InFlightRequest, accounts: list[str]) -> bool:
+    """Return whether a request has a token of one of these names, or of one of these people."""
+    for observer in request.observers:
+        if isinstance(observer, Use):
+            holder = observer.account.holder
+            return holder.token in accounts or (holder.person != "" and holder.person in accounts)
+    return False
 
 
 def _words(error: BaseException) -> str:

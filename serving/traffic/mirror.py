@@ -27,6 +27,7 @@ import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.traffic import Shadow
+from repository.core.comparison import Comparison, Tolerance, class_outputs, compare
 from serving.core.client_headers import pass_on
 from serving.core.datatypes import COPIED_BYTES, Tensor
 from serving.core.errors import Code, NoAnswer, ServingError, safely, unexpected
@@ -36,7 +37,6 @@ from serving.core.response import Answer, InferenceResponse
 from serving.core.response_flow import ResponseFlow
 from serving.extensions.shared_memory import in_client_memory
 from serving.resources.request_memory import RequestMemory
-from serving.traffic.comparison import Comparison, Tolerance, class_outputs, compare
 from serving.traffic.figures import ShadowFigures
 from serving.traffic.mismatches import Mismatches
 from serving.traffic.remotes.remote_model import NotAsDeclared

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from repository.config.traffic import Keep
+from repository.core.comparison import Comparison
 from serving.core.datatypes import Tensor
 from serving.resources.request_memory import RequestMemory
-from serving.traffic.comparison import Comparison
 
 DAY_S = 24 * 3600
 

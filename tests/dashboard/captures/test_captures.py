@@ -12,7 +12,8 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from dashboard.access.authorisation import SYSTEM
+from dashboard.access.authorisation import SYSTEM, Actor
+from dashboard.accounts.tokens import token_create
 from dashboard.captures.services import capture_readers_set, captures_expire
 from dashboard.models import AuditEntry, Capture, Version
 from dashboard.shared.exceptions import Invalid
@@ -170,3 +171,21 @@ def test_a_damaged_file_is_told_on_the_page(relu: Version, api: APIClient, as_pe
     answer = as_person("operate").post(f"/models/relu/captures/{capture.pk}/requests")
     assert answer.status_code == 409
     assert b"cannot be read" in answer.content
+
+
+def test_a_capture_of_some_tokens_names_accounts_and_no_secret(
+    relu: Version, api: APIClient, actor: Actor, settings: Any
+) -> None:
+    assert actor.user is not None
+    token, secret = token_create(user=actor.user, actor=actor, name="shop", rights=["infer"])
+    name = actor.user.get_username()
+    refused = api.post(CAPTURES, {"consent": True, "accounts": [name]}, format="json")
+    assert (refused.status_code, "SLIPWAY_REQUIRE_TOKENS is not 1" in str(refused.data)) == (409, True)
+    settings.REQUIRE_TOKENS = True
+    unknown = api.post(CAPTURES, {"consent": True, "accounts": [f"{name}: other"]}, format="json")
+    assert (unknown.status_code, "there is no token or person" in str(unknown.data)) == (400, True)
+    capture = started(api, accounts=[f"{name}: shop", name])
+    wanted = (capture.folder / WANTED).read_text()
+    assert secret not in wanted
+    assert token.hash not in wanted
+    assert api.get(f"{CAPTURES}/{capture.pk}").data["accounts"] == sorted([name, f"{name}: shop"])

@@ -109,7 +109,7 @@ def test_the_choice_of_a_configuration_says_which_one_needs_a_reason(
     page = text_of(as_person("operate"), "/models/relu/versions/2/live")
     assert page.count("with another one") == 1
     assert re.search(r'name="override"[^>]* required', page) is None
-    assert "It is not needed with a configuration that keeps the budget." in page
+    assert "It is not needed with a configuration that passes." in page
 
 
 def test_a_measurement_does_not_count_after_the_version_s_own_file_was_changed(

@@ -18,12 +18,12 @@ from dashboard.rollouts.figures import sums_of
 from dashboard.rollouts.selectors import _arms, _guardrails, _shadow
 from dashboard.servers.messages import HelloEvent
 from repository.config.traffic import policy_of
+from repository.core.comparison import Tolerance, compare
 from repository.core.histogram import BOUNDS_US
 from repository.core.json_types import JsonObject
 from serving.core.model_identifier import ModelIdentifier
 from serving.resources.request_memory import RequestMemory
 from serving.traffic.breaches import Breaches
-from serving.traffic.comparison import Tolerance, compare
 from serving.traffic.mirror import _Mirrored
 from serving.traffic.rollout import Rollout, RolloutServices
 from serving.traffic.stable_memory import StableMemory

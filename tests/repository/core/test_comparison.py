@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from serving.traffic.comparison import WORST, Comparison, Tolerance, class_outputs, compare
+from repository.core.comparison import WORST, Comparison, Tolerance, class_outputs, compare
 
 NONE = Tolerance(0.0, 0.0)
 

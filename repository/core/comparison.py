@@ -1,4 +1,4 @@
-"""Compares the candidate's answer to a request with the answer of the stable version.
+"""Compares the candidate's answer to a request with the answer of the stable version, in a shadow and in a replay.
 
 compare(stable, candidate, tolerance, classes) -> Comparison
 
@@ -23,7 +23,7 @@ import orjson
 from numpy.typing import NDArray
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelOutput
 
-from serving.core.datatypes import Tensor, datatype_of
+from repository.core.capture_files import Tensor, datatype_name
 
 WORST = 1e9  # the score of values that cannot be compared as numbers
 _MOST = 1e6  # the highest score of numbers
@@ -143,7 +143,7 @@ def _has_one_axis(config: ModelConfig, output: ModelOutput) -> bool:
 def _compare_output(
     found: Comparison, name: str, stable: Tensor, candidate: Tensor, tolerance: Tolerance, has_classes: bool
 ) -> None:
-    kinds = datatype_of(stable).name, datatype_of(candidate).name
+    kinds = datatype_name(stable.dtype), datatype_name(candidate.dtype)
     if kinds[0] != kinds[1]:
         found.mismatch(f"output '{name}' is {kinds[0]} of stable but {kinds[1]} of the candidate")
     if stable.shape != candidate.shape:
