@@ -13,35 +13,28 @@ from pathlib import Path
 
 from repository.core.capture_files import PACKAGE, has_package
 from repository.core.captures import WANTED, Wanted, read_counts, read_wanted
-from serving.captures.capture import Capture, CaptureObserver
+from serving.captures.capture import Capture
 from serving.captures.counters import Taken
-from serving.core.in_flight import InFlightRequest
+from serving.captures.intake import Chooser, Intake
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0  # between two looks at the folder
 WORK_S = 0.25  # between two rounds of writing
+SETTLE_S = 5.0  # how long the thread waits until the event loop's thread gives no more requests to a capture that has ended
 CLOSE_S = 5.0  # how long the last requests may take to be written when the server stops
 
 
 class Captures:
-    """`observe` is called on the event loop's thread for each request of a client, while `running` is not empty."""
+    """choosers: by the name of the model; asked on the event loop's thread for each request of a client."""
 
     def __init__(self, folder: Path | None, changed: Callable[[], None]) -> None:
-        """folder: of all captures, or None for a server without captures. changed: called when `running` has changed."""
-        self.running: Mapping[str, list[Capture]] = {}  # by the name of the model
+        """folder: of all captures, or None for a server without captures. changed: called when `choosers` has changed."""
+        self.choosers: Mapping[str, Chooser] = {}
         self._changed = changed
         self._thread = None if folder is None else _Writer(folder, self._run, asyncio.get_running_loop())
         if self._thread is not None:
             self._thread.start()
-
-    def observe(self, request: InFlightRequest) -> None:
-        """Follow a request that a capture chooses."""
-        captures = self.running.get(request.asked.model_name)
-        if captures is not None:
-            chosen = [capture for capture in captures if capture.chooses()]
-            if chosen:
-                request.observe(CaptureObserver(chosen))
 
     async def close(self) -> None:
         """Write the requests that wait. Those that are not written after CLOSE_S are lost, and counted by the next server."""
@@ -50,10 +43,10 @@ class Captures:
             await asyncio.to_thread(self._thread.join, CLOSE_S)
 
     def _run(self, captures: list[Capture]) -> None:
-        running: dict[str, list[Capture]] = {}
+        intakes: dict[str, list[Intake]] = {}
         for capture in captures:
-            running.setdefault(capture.model, []).append(capture)
-        self.running = running
+            intakes.setdefault(capture.model, []).append(capture.intake)
+        self.choosers = {model: Chooser(of_model) for model, of_model in intakes.items()}
         self._changed()
 
 
@@ -82,6 +75,9 @@ class _Writer(threading.Thread):
                 if capture.ended:
                     self._end(path)
             self.stop.wait(WORK_S if self._open else LOOK_S)
+        for capture in self._open.values():
+            capture.intake.takes = False
+        self._tell_loop([])
         for path, capture in self._open.items():
             self._safely(f"closing the capture {path.name}", capture.close)
 
@@ -101,7 +97,7 @@ class _Writer(threading.Thread):
                 continue
             self._safely(f"opening the capture {path.name}", partial(self._take_wanted, path, stamp))
         if list(self._open) != before:
-            self._tell_loop()
+            self._tell_loop(list(self._open.values()))
         self._stamps = {path: stamp for path, stamp in self._stamps.items() if path in folders}
 
     def _take_wanted(self, path: Path, stamp: int) -> None:
@@ -109,7 +105,7 @@ class _Writer(threading.Thread):
         if wanted is None:
             return
         if path in self._open:
-            self._open[path].wanted = wanted
+            self._open[path].intake.wanted = wanted
         elif not _ended(path) and not self._begin(path, wanted):
             return
         self._stamps[path] = stamp
@@ -130,15 +126,23 @@ class _Writer(threading.Thread):
 
     def _end(self, path: Path) -> None:
         capture = self._open.pop(path)
-        self._tell_loop()
+        self._tell_loop(list(self._open.values()))
         self._safely(f"ending the capture {path.name}", capture.close)
 
-    def _tell_loop(self) -> None:
-        """Let the event loop's thread choose requests for the captures that are open."""
+    def _tell_loop(self, captures: list[Capture]) -> None:
+        """Let the event loop's thread choose requests for these captures, and wait until it gives none to any other."""
+        done = threading.Event()
+
+        def run() -> None:
+            self._run_captures(captures)
+            done.set()
+
         try:
-            self._loop.call_soon_threadsafe(self._run_captures, list(self._open.values()))
+            self._loop.call_soon_threadsafe(run)
         except RuntimeError:  # the loop has ended
             self.stop.set()
+            return
+        done.wait(SETTLE_S)
 
     def _safely(self, what: str, work: Callable[[], None]) -> None:
         try:

@@ -1,11 +1,12 @@
-"""Masks of a capture, applied to the tensors of a request before they are written. See repository.core.captures."""
+"""Masks of a capture, applied to the tensors of requests before they are written. See repository.core.captures."""
 
 import hashlib
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from repository.core.capture_files import Record, element_bytes
+from repository.core.capture_files import Column, element_bytes
 from repository.core.captures import Mask, Wanted
 from serving.core.datatypes import Tensor
 
@@ -21,32 +22,20 @@ class Masks:
         self.dropped_inputs = _dropped(self._inputs)
         self.dropped_outputs = _dropped(self._outputs)
 
-    def apply(self, record: Record) -> None:
-        """Replace the tensors that have a mask. A tensor whose datatype does not fit its mask any more is left out."""
-        for tensors, masks in ((record.inputs, self._inputs), (record.outputs, self._outputs)):
-            for name in masks.keys() & tensors.keys():
-                masked = self._masked(tensors[name], masks[name])
-                if masked is None:
-                    del tensors[name]
-                else:
-                    tensors[name] = masked
-
-    def _masked(self, tensor: Tensor, mask: Mask) -> Tensor | None:
-        if mask["rule"] == "drop":
-            return tensor
-        if mask["rule"] == "hash" and tensor.dtype.kind in "OSU":
-            return self._hashed(tensor)
-        if mask["rule"] == "round" and tensor.dtype.kind not in "OSUb":
-            return _rounded(tensor, mask["step"])
+    def masked(self, column: Column, values: Any) -> Any:
+        """Return the values of a tensor as they may be written: an array, or a list of texts. Return None to leave out a tensor
+        whose datatype does not fit its mask any more."""
+        mask = (self._inputs if column.is_input else self._outputs).get(column.name)
+        if mask is None or mask["rule"] == "drop":
+            return values
+        if mask["rule"] == "hash" and column.is_text:
+            return [self._hashed(element) for element in values]
+        if mask["rule"] == "round" and not column.is_text and column.dtype.kind != "b":
+            return _rounded(values, mask["step"])
         return None
 
-    def _hashed(self, tensor: Tensor) -> Tensor:
-        found = np.empty(tensor.shape, object)
-        flat = found.reshape(-1)
-        for number, element in enumerate(tensor.reshape(-1)):
-            digest = hashlib.blake2b(element_bytes(element), key=self._salt, digest_size=_DIGEST_BYTES)
-            flat[number] = digest.hexdigest().encode()
-        return found
+    def _hashed(self, element: object) -> bytes:
+        return hashlib.blake2b(element_bytes(element), key=self._salt, digest_size=_DIGEST_BYTES).hexdigest().encode()
 
 
 def _rounded(tensor: Tensor, step: float) -> Tensor:

@@ -19,6 +19,7 @@ MODULES = (
     "serving.backends.child.open_requests",
     "serving.backends.child.results",
     "serving.backends.onnxruntime.output_buffers",
+    "serving.captures.intake",
     "serving.core.batch",
     "serving.core.client_headers",
     "serving.core.datatypes",

@@ -85,7 +85,8 @@ class InferenceServer:
         self._sampler = TrafficSampler(not (options.http_header_forward_pattern or options.grpc_header_forward_pattern))
         self._captures = Captures(options.capture_folder, self._choose_observed)
         self._always_observed = self.request_log is not None or self._tracer is not None
-        self._observed = self._always_observed  # whether any observer other than the trace file sees requests
+        self._followed = self._always_observed  # whether any observer other than the trace file and captures sees requests
+        self._observed = self._always_observed  # the same, with captures
         loop = asyncio.get_running_loop()
         self._manager = ModelRepositoryManager(options, loop, self, lambda: self.request_memory)
         self.rollouts = self._manager.rollouts
@@ -371,7 +372,11 @@ class InferenceServer:
         if self._trace_file.active and protocol:
             safely("tracing a request", self._trace_file.observe, request, protocol, received)
         if self._observed and protocol:
-            self._observe(request, protocol, transport, headers, received)
+            chooser = self._captures.choosers.get(request.asked.model_name)
+            if chooser is not None and chooser.chooses():
+                safely("capturing a request", chooser.observe, request)
+            if self._followed:
+                self._observe(request, protocol, transport, headers, received)
         try:
             if self._draining:
                 raise unavailable(
@@ -396,29 +401,27 @@ class InferenceServer:
         headers: Mapping[str, str] | None,
         received: ReceiveTimes,
     ) -> None:
-        """Give the request to its observers: traces, the request log, samples, captures, rollouts."""
+        """Give the request to its observers: traces, the request log, samples, rollouts."""
         if self.request_log is not None:
             safely("logging a request", self.request_log.observe, request, protocol, transport)
         if self._tracer is not None:
             safely("tracing a request", self._tracer.observe, request, protocol, headers, received)
         if self._sampler.samplings:
             safely("sampling a request", self._sampler.observe, request)
-        if self._captures.running:
-            safely("capturing a request", self._captures.observe, request)
         if headers and self.rollouts.headers:
             safely("noting the client of a request", self.rollouts.note_headers, request, headers)
 
     def _choose_observed(self) -> None:
-        """Set `_observed` again."""
-        watched = self._sampler.samplings or self.rollouts.headers or self._captures.running
-        self._observed = self._always_observed or bool(watched)
+        """Set `_observed` and `_followed` again."""
+        self._followed = self._always_observed or bool(self._sampler.samplings or self.rollouts.headers)
+        self._observed = self._followed or bool(self._captures.choosers)
 
     async def sample(self, name: str, version: str, count: int, seconds: float) -> Sampling:
         """Return the next `count` requests of a model with their answers, or fewer if `seconds` pass first. version: "" for all
         versions of the model."""
         model = self._manager.resolve(name, version)
         sampling = Sampling(name, model.spec.version if version else None, count)
-        self._observed = True
+        self._observed = self._followed = True
         try:
             await self._sampler.sample(sampling, seconds)
         finally:

@@ -13,6 +13,8 @@ import pytest
 from repository.core.captures import WANTED, capture_files, counters_path, read_counts
 from serving.captures import capture as capture_module
 from serving.captures import captures as captures_module
+from serving.captures import intake as intake_module
+from serving.captures.intake import Intake
 from serving.core.errors import ServingError
 from serving.server.inference_server import InferenceServer
 from tests.serving.captures.wanted import captured, counts, numbers, want
@@ -44,8 +46,13 @@ async def server_of(tmp_path: Path, **options: Any) -> AsyncIterator[InferenceSe
         yield server
 
 
+def intakes(server: InferenceServer, model: str = "scale") -> list[Intake]:
+    chooser = server._captures.choosers.get(model)
+    return chooser.intakes if chooser is not None else []
+
+
 async def begun(server: InferenceServer, model: str = "scale", count: int = 1) -> None:
-    await until(lambda: len(server._captures.running.get(model, ())) == count)
+    await until(lambda: len(intakes(server, model)) == count)
 
 
 async def ask(server: InferenceServer, value: float = 1.0, width: int = 1, **fields: Any) -> object:
@@ -136,7 +143,7 @@ async def test_a_capture_ends_when_its_bytes_are_used(tmp_path: Path) -> None:
     async with server_of(tmp_path) as server:
         await begun(server)
         await ask(server)
-        await until(lambda: "scale" not in server._captures.running)
+        await until(lambda: "scale" not in server._captures.choosers)
         await ask(server)
     assert counts(folder)["ended"] == "bytes"
     assert numbers(folder) == [1]
@@ -146,7 +153,7 @@ async def test_a_capture_ends_at_its_time(tmp_path: Path) -> None:
     folder = want(tmp_path / "captures" / "c1", "scale", until=1.0)
     async with server_of(tmp_path) as server:
         await until(lambda: (found := read_counts(folder)) is not None and found["ended"] == "time")
-        await until(lambda: not server._captures.running)
+        await until(lambda: not server._captures.choosers)
 
 
 async def test_a_capture_goes_on_after_a_restart(tmp_path: Path) -> None:
@@ -165,8 +172,8 @@ async def test_requests_beyond_the_queue_are_dropped_and_counted(
 ) -> None:
     folder = want(tmp_path / "captures" / "c1", "scale")
     monkeypatch.setattr(capture_module, "FLUSH_S", 3600.0)
-    monkeypatch.setattr(capture_module, "MAX_WAITING", 2)
-    monkeypatch.setattr(capture_module, "MAX_REQUEST_BYTES", 100)
+    monkeypatch.setattr(intake_module, "MAX_WAITING", 2)
+    monkeypatch.setattr(intake_module, "MAX_REQUEST_BYTES", 100)
     async with server_of(tmp_path) as server:
         await begun(server)
         assert isinstance(await ask(server, width=30), ServingError)
@@ -187,7 +194,7 @@ async def test_a_disk_that_fails_drops_and_counts_and_the_capture_recovers(
         await until(lambda: (found := read_counts(folder)) is not None and found["dropped"] == {"storage": 1})
         assert counts(folder)["trouble"] == "the disk is nearly full"
         want(folder, "scale", reserve=0)
-        await until(lambda: server._captures.running["scale"][0].wanted["reserve"] == 0)
+        await until(lambda: intakes(server)[0].wanted["reserve"] == 0)
         await ask(server)
         await written(folder, 1)
     assert numbers(folder) == [2]
@@ -201,7 +208,7 @@ async def test_a_deleted_capture_stays_deleted(tmp_path: Path) -> None:
         await ask(server)
         os.rename(folder, folder.with_name(".deleted-c1"))
         await ask(server)
-        await until(lambda: not server._captures.running)
+        await until(lambda: not server._captures.choosers)
     assert not folder.exists()
     assert not counters_path(folder).exists()
 
@@ -212,8 +219,8 @@ async def test_a_second_server_leaves_a_capture_to_the_first(tmp_path: Path) -> 
         await begun(first)
         async with server_of(tmp_path) as second:
             want(tmp_path / "captures" / "c2", "other")
-            await until(lambda: any("other" in server._captures.running for server in (first, second)))
-            assert "scale" not in second._captures.running
+            await until(lambda: any("other" in server._captures.choosers for server in (first, second)))
+            assert "scale" not in second._captures.choosers
             await ask(first)
     assert numbers(folder) == [1]
 
