@@ -311,7 +311,18 @@ FILE_UPLOAD_TEMP_DIR = STAGING_DIR
 # -- queue -----------------------------------------------------------------------------------------------------------
 REDIS_URL = _env["REDIS_URL"]
 CELERY_BROKER_URL = REDIS_URL or "filesystem://localhost"
-if not REDIS_URL:
+if REDIS_URL:
+    # Nothing waits long for a Redis that is silent: a job that it does not take is sent later (jobs.outbox).
+    CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, object] = {
+        "socket_timeout": 2.0,
+        "socket_connect_timeout": 2.0,
+        "socket_keepalive": True,
+        "health_check_interval": 5,
+        "max_retries": 0,
+    }
+    CELERY_TASK_PUBLISH_RETRY = False
+    CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a worker waits for its Redis
+else:
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         "data_folder_in": str(BROKER_DIR / "queue"),
         "data_folder_out": str(BROKER_DIR / "queue"),

@@ -17,7 +17,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from dashboard.postgresql.presence import PRESENCE, SUSPECT_S, ask
 from dashboard.postgresql.session import Session
 
-_LOOK_S = 2.5  # a thread that waits for a session looks so often whether the database is away
+_LOOK_S = 2.0  # a thread that waits for a session looks so often whether the database is away
 
 
 class Sessions(ConnectionPool[Session]):

@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 
-SUSPECT_S = 0.5
+SUSPECT_S = 0.3
 SILENT_S = 2  # libpq treats a shorter time to connect as 2 s
 RETRY_S = 0.25
 # A thread that waits for a statement looks more often than this.
@@ -83,7 +83,7 @@ def _fault(ask: Callable[[], None]) -> str:
     try:
         ask()
     except psycopg.Error as error:
-        return str(error) or type(error).__name__
+        return next(iter(str(error).splitlines()), type(error).__name__)
     return ""
 
 
@@ -96,8 +96,11 @@ class _Question(psycopg.Connection[Any]):
 
 def ask(parameters: dict[str, Any]) -> None:
     """Open a session, and let it answer. Raises psycopg.Error if it does not. parameters: those of psycopg.connect."""
-    with _Question.connect(**{**parameters, "connect_timeout": SILENT_S, "autocommit": True}) as session:
+    session = _Question.connect(**{**parameters, "connect_timeout": SILENT_S, "autocommit": True})
+    try:
         session.execute("SELECT 1")
+    finally:
+        session.close()
 
 
 PRESENCE = Presence()
