@@ -2,7 +2,7 @@
 
 from django.apps import AppConfig
 from django.db import connections
-from django.db.models.signals import pre_migrate
+from django.db.models.signals import ModelSignal, post_migrate, pre_migrate
 
 
 class DashboardConfig(AppConfig):
@@ -16,11 +16,13 @@ class DashboardConfig(AppConfig):
         from dashboard.shared.changes import watch_connections
 
         watch_connections()
-        pre_migrate.connect(_lift_statement_timeout, sender=self)
+        for signal in (pre_migrate, post_migrate):
+            signal.connect(_limit_statements, sender=self)
 
 
-def _lift_statement_timeout(using: str, **_: object) -> None:
+def _limit_statements(signal: ModelSignal, using: str, **_: object) -> None:
     """Let the statements of a migration run longer than the statements of a request."""
     if connections[using].vendor == "postgresql":
-        with connections[using].cursor() as cursor:
-            cursor.execute("SET statement_timeout = 0")
+        from dashboard.postgresql.session import Session
+
+        Session.statement_limit_s = 0 if signal is pre_migrate else None

@@ -203,8 +203,7 @@ TEMPLATES = [
 ]
 
 
-# A database machine may vanish without closing its connections. Without these settings a thread would wait 15 minutes after
-# it sent a statement, and two hours while it waits for a result.
+# A database machine may vanish without closing its connections. Without these settings a session would stay open for two hours.
 _DATABASE_GONE_S = 30
 _KEEPALIVES = {
     "keepalives": 1,
@@ -216,22 +215,33 @@ _KEEPALIVES = {
 
 
 def _bounded(found: Mapping[str, Any]) -> Mapping[str, object]:
-    """Return the configuration of PostgreSQL with limits on sessions and times. Options in DATABASE_URL take precedence."""
+    """Return the configuration of PostgreSQL with a pool and limits of times. Options in DATABASE_URL take precedence.
+
+    Nothing is kept in a session between two transactions, so that a pooler such as PgBouncer may share sessions.
+    """
+    pool = {
+        "name": "slipway",
+        "min_size": 0,
+        "max_size": _env["SLIPWAY_DATABASE_SESSIONS"],
+        "timeout": 10.0,  # seconds to wait for a session
+        "max_idle": 60.0,
+        "reconnect_timeout": 5.0,
+        "num_workers": 2,
+    }
     options: dict[str, object] = {
-        "max_sessions": _env["SLIPWAY_DATABASE_SESSIONS"],
+        "pool": pool,
         "connect_timeout": _env["SLIPWAY_DATABASE_CONNECT_TIMEOUT"],
+        "statement_limit_s": _env["SLIPWAY_DATABASE_STATEMENT_TIMEOUT"],
         **_KEEPALIVES,
     }
-    if _env["SLIPWAY_DATABASE_STATEMENT_TIMEOUT"]:
-        options["options"] = f"-c statement_timeout={_env['SLIPWAY_DATABASE_STATEMENT_TIMEOUT']}s"
-    return {**found, "ENGINE": "dashboard.postgresql", "OPTIONS": {**options, **found.get("OPTIONS", {})}}
+    own = {"ENGINE": "dashboard.postgresql", "DISABLE_SERVER_SIDE_CURSORS": True}
+    return {**found, **own, "OPTIONS": {**options, **found.get("OPTIONS", {})}}
 
 
 def _database() -> Mapping[str, object]:
     if _env["DATABASE_URL"]:
         try:
-            # No session is kept, because each request runs on its own thread and nobody would use it again.
-            found = dj_database_url.parse(_env["DATABASE_URL"], conn_max_age=0)
+            found = dj_database_url.parse(_env["DATABASE_URL"], conn_max_age=0)  # the pool keeps the sessions
         except ValueError:
             raise ImproperlyConfigured("DATABASE_URL must be an address such as postgres://user@host/name") from None
         return _bounded(found) if found["ENGINE"] == "django.db.backends.postgresql" else found
@@ -302,7 +312,18 @@ FILE_UPLOAD_TEMP_DIR = STAGING_DIR
 # -- queue -----------------------------------------------------------------------------------------------------------
 REDIS_URL = _env["REDIS_URL"]
 CELERY_BROKER_URL = REDIS_URL or "filesystem://localhost"
-if not REDIS_URL:
+if REDIS_URL:
+    # Nothing waits long for a Redis that is silent: a job that it does not take is sent later (jobs.outbox).
+    CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, object] = {
+        "socket_timeout": 2.0,
+        "socket_connect_timeout": 2.0,
+        "socket_keepalive": True,
+        "health_check_interval": 5,
+        "max_retries": 0,
+    }
+    CELERY_TASK_PUBLISH_RETRY = False
+    CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a worker waits for its Redis
+else:
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         "data_folder_in": str(BROKER_DIR / "queue"),
         "data_folder_out": str(BROKER_DIR / "queue"),
@@ -372,6 +393,7 @@ LOGGING = {
         "django.db.backends": {"level": "INFO"},
         "django.request": {"level": "ERROR"},
         "daphne.http_protocol": {"level": "WARNING"},
+        "psycopg.pool": {"level": "ERROR"},  # it logs each try to open a session
         "httpx": {"level": "WARNING"},  # httpx logs a line for each request, and `watch` makes many
     },
 }

@@ -2,7 +2,7 @@
 
 import logging
 
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.utils import timezone
 
 from dashboard.jobs.context import JobCancelled, JobContext, JobSuperseded
@@ -83,10 +83,19 @@ def _outcome(context: JobContext, work: Work) -> tuple[JobState | None, dict[str
     except DashboardError as error:
         result = {**context.job.result, "status": status_of(error)}
         return JobState.FAILED, {"error": error.message, "result": result}
-    except Exception:
+    except Exception as error:
+        if _lost_database(error):
+            logger.error("job %s lost its database, and runs again when that is back", context.job.pk)
+            return None, {}
         logger.exception("job %s failed", context.job.pk)
         return JobState.FAILED, {"error": "The job failed unexpectedly; the worker's log has the details."}
     return JobState.SUCCEEDED, {"result": result or {}, "progress": 100}
+
+
+def _lost_database(error: Exception) -> bool:
+    """Return whether PostgreSQL has gone away or is stopping (class 57P), rather than refused a statement."""
+    state = getattr(error.__cause__, "sqlstate", "")
+    return isinstance(error, OperationalError | InterfaceError) and (state is None or state.startswith("57P"))
 
 
 def _finish(job: Job, state: JobState | None, changes: dict[str, object]) -> None:

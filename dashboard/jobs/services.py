@@ -1,6 +1,6 @@
 """Makes jobs, queues them on commit, cancels them, and queues them again after their worker died. runner.py runs them."""
 
-import logging
+import time
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -12,15 +12,15 @@ from django.utils import timezone
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.jobs.kinds import kind_of
+from dashboard.jobs.outbox import send
 from dashboard.jobs.tasks import run_job
 from dashboard.models import Job, Model
 from dashboard.models.job import JobParams
 from dashboard.shared.choices import JobState
 from dashboard.shared.exceptions import Conflict
 
-logger = logging.getLogger(__name__)
-
 MAX_ATTEMPTS = 3
+UNSEEN_S = 20.0  # more than the pause between two looks for lost jobs, and than that between two heartbeats of a job
 UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
 ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
@@ -46,6 +46,7 @@ def job_create(
         model=model,
         created_by=actor.user,
         created_by_name=actor.name,
+        to_send=announce,
     )
     if announce:
         _queue_on_commit(job.pk)
@@ -98,6 +99,22 @@ def jobs_requeue_lost(*, older_than: timedelta = timedelta(seconds=30)) -> int:
     return sum(_requeue(job) for job in lost)
 
 
+class LostJobs:
+    """Queues lost jobs again, for `watch`. After a time without the database it lets the workers send a heartbeat first."""
+
+    def __init__(self) -> None:
+        self._ran_at = time.monotonic()
+        self._from = 0.0
+
+    def __call__(self) -> int:
+        exists = Job.objects.exists()  # raises an error while the database is away
+        now, before = time.monotonic(), self._ran_at
+        self._ran_at = now
+        if now - before > UNSEEN_S:
+            self._from = now + UNSEEN_S
+        return jobs_requeue_lost() if exists and now >= self._from else 0
+
+
 def jobs_forget() -> int:
     """Remove the jobs that ended more than settings.JOB_DAYS ago, and return their number. Their audit entries stay."""
     cut = timezone.now() - timedelta(days=settings.JOB_DAYS)
@@ -108,14 +125,14 @@ def _requeue(job: Job) -> bool:
     now = timezone.now()
     rows = Job.objects.filter(pk=job.pk, state=job.state, attempt=job.attempt)
     if job.state == JobState.QUEUED:
-        moved = rows.update(queued_at=now)
+        moved = rows.update(queued_at=now, to_send=True)
     elif job.cancel_requested:
         return _give_up(job, rows, state=JobState.CANCELLED, finished_at=now)
     elif kind_of(job.kind).attempts_in_vain(job) >= MAX_ATTEMPTS:
         error = f"The worker died {MAX_ATTEMPTS} times while it ran this job. Look into its log before you try again."
         return _give_up(job, rows, state=JobState.FAILED, error=error, finished_at=now)
     else:
-        moved = rows.update(state=JobState.QUEUED, attempt=job.attempt + 1, queued_at=now, step="Queued again")
+        moved = rows.update(state=JobState.QUEUED, attempt=job.attempt + 1, queued_at=now, step="Queued again", to_send=True)
     if moved:
         _queue_on_commit(job.pk)
     return bool(moved)
@@ -135,8 +152,4 @@ def _queue_on_commit(job_id: int) -> None:
 
 
 def _announce(delay: Callable[[int], object], job_id: int) -> None:
-    """Announce a job to the workers. If the broker is down, `watch` announces it again later."""
-    try:
-        delay(job_id)
-    except Exception:
-        logger.warning("the queue did not take job %s; it is announced again later", job_id)
+    send(delay, job_id)

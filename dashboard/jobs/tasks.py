@@ -8,6 +8,7 @@ from typing import Protocol
 from celery import shared_task
 from celery.signals import worker_ready, worker_shutdown
 
+from dashboard.jobs.outbox import send
 from dashboard.jobs.runner import job_run, next_in_turn
 from dashboard.shared import heartbeat
 
@@ -17,7 +18,7 @@ def run_job(job_id: int) -> None:
     job_run(job_id=job_id)
     waiting = next_in_turn(job_id=job_id)
     if waiting is not None:
-        run_job.delay(waiting)
+        send(run_job.delay, waiting)
 
 
 class _Consumer(Protocol):

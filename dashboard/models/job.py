@@ -43,6 +43,7 @@ class StoreParams(TypedDict, total=False):
 class Job(models.Model):
     """One piece of long work. result: the JSON that the work returns, or an object with the HTTP `status` of its error.
 
+    to_send: whether no queue has taken the job yet.
     attempt: a fencing token; a worker that was wrongly taken for dead holds an older attempt and may not write.
     """
 
@@ -57,6 +58,7 @@ class Job(models.Model):
     result: "models.JSONField[dict[str, object], dict[str, object]]" = models.JSONField(default=dict)
     model = models.ForeignKey(Model, null=True, on_delete=models.SET_NULL, related_name="jobs")
     attempt = models.PositiveSmallIntegerField(default=0)
+    to_send = models.BooleanField(default=False)
     cancel_requested = models.BooleanField(default=False)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_by_name = models.CharField(max_length=150, blank=True, default="")

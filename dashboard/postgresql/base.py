@@ -1,68 +1,111 @@
-"""Django's backend for PostgreSQL, with at most `max_sessions` (in OPTIONS) sessions of one process.
+"""Django's backend for PostgreSQL, with psycopg's pool of sessions (`pool` in OPTIONS).
 
-Under ASGI each request runs on its own thread, and each thread that queries the database opens a session. Without a bound, 100
-simultaneous requests would use all sessions (PostgreSQL's default limit), and leave none for other processes. A thread waits
-for a session. If none becomes free in time, the answer to its request says that the database does not answer.
+Under ASGI each request runs on its own thread, and each thread that queries the database needs a session. The pool gives a
+process at most `max_size` of them. A thread waits for one. If none becomes free in time, or the database is away, the answer to
+its request says that the database does not answer.
 """
 
-import threading
 import weakref
+from queue import Empty, SimpleQueue
+from time import monotonic
 from typing import Any
 
-from django.db import OperationalError
+from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.postgresql import base
+from psycopg_pool import ConnectionPool, PoolTimeout
 
-WAIT_S = 10.0
+from dashboard.postgresql.presence import PRESENCE, SUSPECT_S, ask
+from dashboard.postgresql.session import Session
 
-
-class Sessions:
-    """Counts the sessions of the process. Any thread may call the methods."""
-
-    def __init__(self) -> None:
-        self._free: threading.BoundedSemaphore | None = None
-        self._lock = threading.Lock()
-
-    def take(self, most: int) -> threading.BoundedSemaphore:
-        """Wait until the process may open a session. Return the semaphore to release when the session is closed.
-
-        Raises OperationalError if no session becomes free in time.
-        """
-        with self._lock:
-            if self._free is None:
-                self._free = threading.BoundedSemaphore(most)
-        if not self._free.acquire(timeout=WAIT_S):
-            raise OperationalError(f"all {most} sessions of this process are in use (SLIPWAY_DATABASE_SESSIONS)")
-        return self._free
+_LOOK_S = 2.0  # a thread that waits for a session looks so often whether the database is away
 
 
-SESSIONS = Sessions()
+class Sessions(ConnectionPool[Session]):
+    """The sessions of the process."""
+
+    _renewed_at = 0.0
+
+    def getconn(self, timeout: float | None = None) -> Session:
+        """Return a session that the server has not ended. Raises OperationalError after the pool's timeout."""
+        began, patience_s = monotonic(), SUSPECT_S
+        while True:
+            try:
+                session = super().getconn(patience_s)
+            except PoolTimeout:
+                if monotonic() - began > self.timeout:
+                    raise
+                PRESENCE.look(began)
+                patience_s = _LOOK_S
+                continue
+            if not session.has_ended():
+                return session
+            self._renew(session)
+
+    def _renew(self, ended: Session) -> None:
+        """Replace a session that ended while nobody used it, and all idle ones: the server was probably restarted."""
+        self.putconn(ended)
+        if ended.opened_at > self._renewed_at:
+            self._renewed_at = monotonic()
+            self.drain()
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """One thread's connection to the database."""
+    """One thread's use of the database."""
 
-    _release: Any = None  # gives back the place of the open session, once
+    _left: "SimpleQueue[Session]" = SimpleQueue()  # sessions of threads that ended without giving them back
+    _leave: Any = None  # puts the session there
+
+    @property
+    def pool(self) -> Sessions | None:
+        if self.alias == NO_DB_ALIAS:
+            return None
+        if self.alias not in self._connection_pools:
+            parameters = {**self.get_connection_params(), "autocommit": True}
+            pool = Sessions(
+                kwargs=parameters,
+                connection_class=Session,
+                open=False,
+                configure=self._configure_connection,
+                **self.settings_dict["OPTIONS"]["pool"],
+            )
+            self._connection_pools.setdefault(self.alias, pool)  # two threads may come here at once
+            PRESENCE.begin(lambda: ask(parameters), self.throw_pool_away)
+        found: Sessions = self._connection_pools[self.alias]
+        return found
+
+    @staticmethod
+    def keeps_waiting() -> bool:
+        """Return whether a statement of this process waits for its answer."""
+        return PRESENCE.keeps_waiting()
+
+    def throw_pool_away(self) -> None:
+        """Let those who wait for a session fail, and let the next one make a new pool."""
+        pool = self._connection_pools.pop(self.alias, None)
+        if pool is not None:
+            pool.close(timeout=0)
 
     def get_connection_params(self) -> dict[str, Any]:
         params: dict[str, Any] = super().get_connection_params()
-        self._most: int = params.pop("max_sessions")
+        limit = params.pop("statement_limit_s", 0)
+        if Session.statement_limit_s is None:
+            Session.statement_limit_s = limit
         return params
 
     def get_new_connection(self, conn_params: Any) -> Any:
-        place = SESSIONS.take(self._most)
-        try:
-            connection = super().get_new_connection(conn_params)
-        except BaseException:
-            place.release()
-            raise
-        # If a thread ends without closing its session, the session ends when the connection is garbage-collected.
-        self._release = weakref.finalize(connection, place.release)
-        self._release.atexit = False
+        PRESENCE.check()
+        while True:
+            try:
+                left = self._left.get_nowait()
+                left._pool.putconn(left)
+            except Empty:
+                break
+        connection = super().get_new_connection(conn_params)
+        # Garbage collection may come at any moment, also while this thread holds the pool's lock: so nothing else is done then.
+        self._leave = weakref.finalize(self, self._left.put, connection)
+        self._leave.atexit = False
         return connection
 
     def _close(self) -> None:
-        try:
-            super()._close()  # type: ignore[misc]  # the stubs lack it
-        finally:
-            if self._release is not None:
-                self._release()
+        if self._leave is not None:
+            self._leave.detach()
+        super()._close()  # type: ignore[misc]  # the stubs lack it

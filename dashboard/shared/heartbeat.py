@@ -22,6 +22,8 @@ PROCESSES = {
     "up": ("supervisor", "a process that ends is not started again"),
     "watch": ("watcher", "models are neither loaded nor unloaded, and states may be old"),
     "worker": ("worker", "jobs wait"),
+    # `watch` gives this one for Redis, if Redis is the queue.
+    "queue": ("job queue", "jobs wait, and begin when it answers"),
 }
 
 
@@ -47,7 +49,8 @@ def silent() -> list[str]:
 
 def is_silent(name: str) -> bool:
     note_read(HEARTBEATS)
-    return _age(name) > SILENT_AFTER_S
+    unknown = name == "queue" and is_silent("watch")
+    return not unknown and _age(name) > SILENT_AFTER_S
 
 
 def heard_since_last(name: str) -> Callable[[], Awaitable[bool]]:

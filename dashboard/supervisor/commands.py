@@ -98,8 +98,8 @@ def _dashboard() -> ProcessSpec:
     arguments = ("-b", host, "-p", str(port), "-v", "0", "--ping-interval", "20", "--ping-timeout", "30")
 
     async def answers() -> bool:
-        # A 503 counts as an answer: it means that the database is unreachable, and a restart would not help.
-        return await probe_http(reachable_host(), port, "/healthz", any_status=True)
+        # Any status counts, such as a 400 for a host name that is not allowed.
+        return await probe_http(reachable_host(), port, "/livez", any_status=True)
 
     return _spec(
         "dashboard",

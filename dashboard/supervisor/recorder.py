@@ -84,14 +84,18 @@ class Recorder:
 
 
 async def follow_restart_requests(server: Server, supervisor: Supervisor) -> None:
-    """Restart the inference server whenever somebody asks for a restart on its page."""
+    """Restart the inference server whenever somebody asks for a restart on its page. A repeated error is logged once."""
+    said = ""
     while True:
         await asyncio.sleep(REQUEST_INTERVAL_S)
         try:
             requested = await sync_to_async(server_restart_take)(server=server)
         except Error as error:
-            logger.error("could not look for restart requests (%s)", error)
+            if str(error) != said:
+                logger.error("could not look for restart requests (%s)", error)
+            said = str(error)
             await sync_to_async(close_old_connections)()
             continue
+        said = ""
         if requested:
             await supervisor.processes[SERVER].restart("somebody asked for it on its page")

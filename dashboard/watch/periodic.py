@@ -24,7 +24,9 @@ from dashboard.conversions.conversion import LOCKS
 from dashboard.drift.services import monitors_check
 from dashboard.environments.locks import read_lock
 from dashboard.environments.removal import remove_unused
-from dashboard.jobs.services import jobs_forget, jobs_requeue_lost
+from dashboard.jobs.outbox import Outbox
+from dashboard.jobs.services import LostJobs, jobs_forget
+from dashboard.jobs.tasks import run_job
 from dashboard.metrics.noted import noted_prune
 from dashboard.metrics.services import metrics_prune
 from dashboard.objectives.counts import ObjectiveCounter
@@ -74,7 +76,8 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
         PeriodicTask("keep auth.json as the tokens are", 1.0, auth_file_repair),
         PeriodicTask("read the usage log", 2.0, UsageReader().read),
         PeriodicTask("forget old usage", 3600.0, usage_forget),
-        PeriodicTask("queue lost jobs again", 10.0, jobs_requeue_lost),
+        PeriodicTask("send jobs to the queue", 2.0, Outbox(run_job.app, run_job.delay)),
+        PeriodicTask("queue lost jobs again", 10.0, LostJobs()),
         PeriodicTask("finish broken-off publications", 30.0, publications_recover),
         PeriodicTask("notice changes by hand", 20.0, partial(drift_check, {})),
         PeriodicTask("archive versions by retention", 300.0, retention_run),

@@ -7,7 +7,7 @@ from contextlib import suppress
 from time import monotonic
 
 from asgiref.sync import sync_to_async
-from django.db import Error, close_old_connections
+from django.db import Error, close_old_connections, connection
 
 from dashboard.metrics.feed import FeedReader
 from dashboard.models import Server
@@ -50,9 +50,17 @@ async def watch() -> None:
 
 
 async def give_heartbeats() -> None:
-    """Send heartbeats as long as both this loop and the one thread on which its parts reach the database run."""
+    """Send heartbeats as long as both this loop and the one thread on which its parts reach the database run.
+
+    While a statement waits for PostgreSQL, the loop alone sends them: a database that is slow is no fault of this process.
+    """
+    waits_for_database = getattr(connection, "keeps_waiting", lambda: False)
     while True:
-        await sync_to_async(heartbeat.beat)("watch")
+        turn = asyncio.create_task(sync_to_async(heartbeat.beat)("watch"))
+        while not (await asyncio.wait([turn], timeout=heartbeat.HEARTBEAT_S))[0]:
+            if waits_for_database():
+                heartbeat.beat("watch")
+        await turn
         await asyncio.sleep(heartbeat.HEARTBEAT_S)
 
 

@@ -1,14 +1,20 @@
-"""GET /healthz shows supervisors and load balancers whether the dashboard is ready: whether it can read its database.
+"""GET /livez and GET /healthz show supervisors and load balancers whether the dashboard is alive, and whether it is ready.
 
-Status 200: pages and REST are answered. Status 503: the database does not answer. Any answer proves that the process is alive.
-A database that accepts no writes for a while counts as ready: reads continue, and a request that writes waits and reports its
-error.
+/livez asks neither the database nor any other program: no answer means that this process must be replaced.
+/healthz has status 200 if pages and REST are answered, and 503 if the database does not answer. A database that accepts no writes
+for a while counts as ready: reads continue, and a request that writes waits and reports its error.
 """
 
 from django.contrib.auth.decorators import login_not_required
 from django.db import Error, connection
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
+
+
+@login_not_required
+@require_safe
+def livez(request: HttpRequest) -> JsonResponse:
+    return JsonResponse({"status": "ok"})
 
 
 @login_not_required
