@@ -8,12 +8,13 @@ from unittest.mock import Mock
 
 import pytest
 from django.apps import apps
+from django.db import connection
 
 from dashboard import migrations
 from dashboard.metrics import selectors as metrics
 from dashboard.metrics.marks import metrics_markers
 from dashboard.metrics.samples import RESOLUTIONS, Sample, decode, encode
-from dashboard.metrics.selectors import metrics_heatmap, metrics_history, metrics_range, metrics_versions
+from dashboard.metrics.selectors import metrics_heatmap, metrics_history, metrics_range, metrics_rows, metrics_versions
 from dashboard.metrics.services import metrics_prune, metrics_store_tick
 from dashboard.metrics.usage import figures
 from dashboard.models import AuditEntry, MetricSample, Model, Release, ReleaseSpan, Server, ServerEvent
@@ -276,3 +277,12 @@ def test_hours_that_an_upgrade_lacks_are_made_a_few_at_a_time_and_charts_stay_wh
         found = metrics_range(server=server, start=NOW - 29 * 24 * hour, end=NOW, model_name="digits")
         assert found["step"] == hour
         assert [rps for rps in found["series"]["rps"] if rps is not None] == [1] * hours
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="the plan is SQLite's")
+@pytest.mark.parametrize("name", ["", "digits"])
+def test_a_chart_reads_the_rows_of_its_model_only(server: Server, name: str):
+    store(server, NOW - 3, 3, digits=1, other=1)
+    found = metrics_rows(server, name, 1, NOW - 3, NOW)
+    assert "model_name=? AND version=? AND at>? AND at<?" in found.explain()
+    assert {(row.model_name, row.at) for row in found} == {(name, at) for at in range(NOW - 3, NOW)}
