@@ -1,5 +1,6 @@
 """The advice for a model, from the stored samples of the bundled server since its configuration began to serve."""
 
+import math
 import os
 import time
 from collections import defaultdict
@@ -8,8 +9,9 @@ from typing import NamedTuple
 from dashboard.advice.advice import Finding, advise
 from dashboard.advice.traffic import Traffic
 from dashboard.metrics.samples import FINEST, RESOLUTIONS, decode
+from dashboard.metrics.selectors import metrics_rows
 from dashboard.metrics.usage import Usage, combine
-from dashboard.models import MetricSample, Model, ReleaseSpan, Server
+from dashboard.models import Model, ReleaseSpan, Server
 from dashboard.releases.selectors import newest_release
 from dashboard.servers.selectors import gpu_count, servers
 from repository.config.document import Document
@@ -55,16 +57,13 @@ def _advice(server: Server, model_name: str, document: Document, since: float) -
 
 def _traffic(server: Server, model_name: str, since: float, cores: int | None) -> Traffic:
     """Return the traffic of the model's busiest version since a moment (Unix seconds), at most of the last WINDOW_S seconds."""
-    start = max(since, time.time() - WINDOW_S)
-    rows = MetricSample.objects.filter(server=server, resolution=FINEST, at__gt=start, model_name__in=("", model_name))
-    cpu: list[float] = []
+    now = time.time()
+    span = math.floor(max(since, now - WINDOW_S)) + 1, math.ceil(now) + 1
     usages: dict[int, list[Usage]] = defaultdict(list)
-    for name, version, data in rows.order_by("at").values_list("model_name", "version", "data"):
-        sample = decode(data)
-        if name:
-            usages[version].append(sample.usage)
-        elif sample.process is not None:
-            cpu.append(sample.process["cpu"])
+    for version, data in metrics_rows(server, model_name, FINEST, *span).values_list("version", "data"):
+        usages[version].append(decode(data).usage)
+    gauges = [decode(data).process for data in metrics_rows(server, "", FINEST, *span).values_list("data", flat=True)]
+    cpu = [one["cpu"] for one in gauges if one is not None]
     totals = [combine(one) for one in usages.values()]
     busiest = max(totals, key=lambda one: one.success, default=Usage())
     return Traffic(busiest, float(max(1, len(cpu))), sum(cpu) / max(1, len(cpu)), cores)

@@ -12,8 +12,9 @@ from django.urls import reverse
 from dashboard.alerts.facts import Facts, Finding
 from dashboard.alerts.finders import FAILED, SLOWEST, charts_address, requests_address
 from dashboard.metrics.samples import FINE, decode, merge_processes
+from dashboard.metrics.selectors import metrics_rows
 from dashboard.metrics.usage import combine, combine_side_by_side, figures
-from dashboard.models import AlertRule, MetricSample
+from dashboard.models import AlertRule, Server
 
 _LATE_S = 30  # a row of FINE seconds is there at most so long after it ended
 
@@ -52,7 +53,7 @@ def find_by_rule(rule: AlertRule, facts: Facts) -> Iterator[Finding]:
     start = int(facts.timestamp) - _LATE_S - 60 * rule.minutes
     start -= start % FINE
     for server in facts.servers:
-        value = figure_of(server.pk, rule.model_name, rule.figure, start, start + 60 * rule.minutes)
+        value = figure_of(server, rule.model_name, rule.figure, start, start + 60 * rule.minutes)
         if value is None or not (value > rule.threshold if rule.above else value < rule.threshold):
             continue
         where = rule.model_name or server.name
@@ -69,10 +70,10 @@ def find_by_rule(rule: AlertRule, facts: Facts) -> Iterator[Finding]:
         yield Finding(subject[:220], title[:300], detail, address, rule.model_name)
 
 
-def figure_of(server: int, model_name: str, name: str, start: int, end: int) -> float | None:
+def figure_of(server: Server, model_name: str, name: str, start: int, end: int) -> float | None:
     """Return a figure of [start, end) on one server; None if `watch` did not run, or nothing was measured."""
-    rows = MetricSample.objects.filter(server=server, resolution=FINE, at__gte=start, at__lt=end)
-    whole = [(at, decode(data)) for at, data in rows.filter(model_name="").values_list("at", "data")]
+    rows = metrics_rows(server, "", FINE, start, end)
+    whole = [(at, decode(data)) for at, data in rows.values_list("at", "data")]
     if not whole:
         return None
     if FIGURES[name].process:
@@ -80,7 +81,7 @@ def figure_of(server: int, model_name: str, name: str, start: int, end: int) -> 
         return float(merge_processes(processes)[name]) if processes else None  # type: ignore[literal-required]
     usages = {at: [] if model_name else [sample.usage] for at, sample in whole}
     if model_name:
-        for at, data in rows.filter(model_name=model_name).values_list("at", "data"):
+        for at, data in metrics_rows(server, model_name, FINE, start, end).values_list("at", "data"):
             usages.setdefault(at, []).append(decode(data).usage)
     usage = combine(combine_side_by_side(parts) for parts in usages.values())
     value = figures(usage, FINE * len(whole))[name]  # type: ignore[literal-required]

@@ -7,6 +7,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from dashboard.metrics.samples import FINEST, decode
+from dashboard.metrics.selectors import metrics_rows
 from dashboard.models import MetricSample, Server
 from dashboard.servers.selectors import Outage, outages
 from dashboard.templatetags.units import count, duration
@@ -62,6 +63,4 @@ def _was_watched(server: Server, one: Outage) -> bool:
 
 def _rows(server: Server, start: datetime, model_name: str) -> QuerySet[MetricSample]:
     at = int(start.timestamp())
-    return MetricSample.objects.filter(
-        server=server, model_name=model_name, resolution=FINEST, at__gte=at - _BEFORE_S, at__lt=at
-    )
+    return metrics_rows(server, model_name, FINEST, at - _BEFORE_S, at)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NotRequired, TypedDict, cast
 
-from django.db.models import Max
+from django.db.models import Max, QuerySet
 
 from dashboard.metrics.feed import NO_VERSION
 from dashboard.metrics.samples import RESOLUTIONS, ProcessGauges, decode, merge_processes
@@ -308,21 +308,36 @@ def metrics_history(
     instances: dict[str, list[tuple[int, Packed]]] = defaultdict(list)
     found = History(start, end, resolution, watched, usages, instances)
     for span, low, high in _segments(server, resolution, found.times(found.step(HEATMAP_POINTS))[0], math.ceil(end)):
-        rows = MetricSample.objects.filter(server=server, resolution=span, at__gte=low, at__lt=high)
-        for at, data in rows.filter(model_name="").order_by("at").values_list("at", "data"):
+        for at, data in metrics_rows(server, "", span, low, high).order_by("at").values_list("at", "data"):
             sample = decode(data)
             watched[at] = span, sample.process
             if not model_name:
                 usages[0].append((at, sample.usage))
         if model_name:
-            rows = rows.filter(model_name=model_name)
-            rows = rows if version is None else rows.filter(version=version)
+            rows = metrics_rows(server, model_name, span, low, high, version)
             for number, at, data in rows.values_list("version", "at", "data"):
                 sample = decode(data)
                 usages[number].append((at, sample.usage))
                 for label, packed in sample.instances.items():
                     instances[instance_key(number, label)].append((at, packed))
     return found
+
+
+def metrics_rows(
+    server: Server, model_name: str, resolution: int, start: int, end: int, version: int | None = None
+) -> QuerySet[MetricSample]:
+    """Return the rows of a model, of one of its versions, or of the whole server ("") that begin in [start, end).
+
+    The query names the versions: without them, SQLite reads the rows of all models of that time.
+    """
+    rows = MetricSample.objects.filter(server=server, model_name=model_name, resolution=resolution)
+    if not model_name:
+        versions = [0]
+    elif version is not None:
+        versions = [version]
+    else:
+        versions = list(rows.order_by().values_list("version", flat=True).distinct())
+    return rows.filter(version__in=versions, at__gte=start, at__lt=end)
 
 
 def _resolution(start: float, end: float, now: float) -> int:
@@ -339,8 +354,7 @@ def _segments(server: Server, resolution: int, start: int, end: int) -> Iterator
     merged yet."""
     for span in sorted((one for one in RESOLUTIONS if one <= resolution), reverse=True):
         yield span, start, end
-        rows = MetricSample.objects.filter(server=server, model_name="", resolution=span, at__gte=start, at__lt=end)
-        newest = rows.aggregate(newest=Max("at"))["newest"]
+        newest = metrics_rows(server, "", span, start, end).aggregate(newest=Max("at"))["newest"]
         start = start if newest is None else newest + span
 
 

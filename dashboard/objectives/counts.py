@@ -11,9 +11,11 @@ from collections.abc import Iterable
 from django.db import transaction
 
 from dashboard.metrics.samples import FINE, RESOLUTIONS, decode
+from dashboard.metrics.selectors import metrics_rows
 from dashboard.metrics.usage import Usage
 from dashboard.models import MetricSample, Objective, ObjectiveCount
 from dashboard.objectives.burn import HOUR, MINUTE, PERIOD_S
+from dashboard.servers.selectors import servers
 from repository.core.histogram import BOUNDS_US
 
 _COARSE = max(one for one in RESOLUTIONS if one < HOUR)  # of the days whose minutes are gone
@@ -97,10 +99,8 @@ def _count_history(objective: Objective, now: float) -> bool:
 
 
 def _usages(objective: Objective, resolution: int, start: int, end: int) -> list[tuple[int, Usage]]:
-    rows = MetricSample.objects.filter(
-        model_name=objective.model.name, resolution=resolution, at__gte=start, at__lt=end
-    )
-    return [(at, decode(data).usage) for at, data in rows.values_list("at", "data")]
+    found = [metrics_rows(server, objective.model.name, resolution, start, end) for server in servers()]
+    return [(at, decode(data).usage) for rows in found for at, data in rows.values_list("at", "data")]
 
 
 def _summed(usages: Iterable[tuple[int, Usage]], objective: Objective, resolution: int) -> dict[int, Parts]:

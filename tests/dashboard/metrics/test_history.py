@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 from django.apps import apps
+from django.db import connection
 
 from dashboard import migrations
 from dashboard.metrics import selectors as metrics
@@ -18,6 +19,7 @@ from dashboard.metrics.selectors import (
     metrics_history,
     metrics_instances,
     metrics_range,
+    metrics_rows,
     metrics_versions,
 )
 from dashboard.metrics.services import metrics_prune, metrics_store_tick
@@ -300,3 +302,12 @@ def test_instances_are_apart_for_hours_and_not_in_coarser_spans(server: Server):
     assert set(metrics_instances(metrics_history(start=NOW - 3600, end=NOW, **of))) == set(fine), "in spans of 10 s"
     kept = MetricSample.objects.filter(model_name="digits").values_list("resolution", "data")
     assert {resolution for resolution, data in kept if decode(data).instances} == {1, 10}
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="the plan is SQLite's")
+@pytest.mark.parametrize("name", ["", "digits"])
+def test_a_chart_reads_the_rows_of_its_model_only(server: Server, name: str):
+    store(server, NOW - 3, 3, digits=1, other=1)
+    found = metrics_rows(server, name, 1, NOW - 3, NOW)
+    assert "model_name=? AND version=? AND at>? AND at<?" in found.explain()
+    assert {(row.model_name, row.at) for row in found} == {(name, at) for at in range(NOW - 3, NOW)}
