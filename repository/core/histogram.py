@@ -71,6 +71,14 @@ class Histogram:
         self.total += len(durations)
         self.sum_ns += sum(durations)
 
+    def add_histogram(self, other: "Histogram") -> None:
+        """Count all durations of another histogram."""
+        counts = self.counts
+        for index, count in other.counts.items():
+            counts[index] = counts.get(index, 0) + count
+        self.total += other.total
+        self.sum_ns += other.sum_ns
+
 
 def merge(histograms: Iterable[Mapping[int, int]]) -> Counts:
     """Return the counts of all histograms together."""

@@ -65,18 +65,25 @@ class VersionMemory(NamedTuple):
         }
 
 
-def memory_map(lifecycles: Iterable[ModelLifecycle], residency: ResidencyManager, reading: Reading) -> JsonObject:
-    """Return the map as JSON: {"devices", "models"}. It is made on the event loop's thread, from a reading made before."""
+def memory_map(
+    lifecycles: Iterable[ModelLifecycle], residency: ResidencyManager, reading: Reading, base: int = 0
+) -> JsonObject:
+    """Return the map as JSON: {"devices", "models"}. It is made on the event loop's thread, from a reading made before.
+
+    base: the bytes that the server held on the host before any load, which no estimate gets.
+    """
     rows = [
         _of_version(lifecycle, number, version, reading)
         for lifecycle in lifecycles
         for number, version in sorted(lifecycle.versions.items())
     ]
-    devices = [_of_device(name, rows, residency, reading) for name in reading.devices]
+    devices = [_of_device(name, rows, residency, reading, base if name == HOST else 0) for name in reading.devices]
     return {"devices": devices, "models": [row.as_json() for row in rows]}
 
 
-def _of_device(name: str, rows: list[VersionMemory], residency: ResidencyManager, reading: Reading) -> JsonObject:
+def _of_device(
+    name: str, rows: list[VersionMemory], residency: ResidencyManager, reading: Reading, base: int
+) -> JsonObject:
     """Cut the estimates on a device to what was measured, and return the device's figures in bytes.
 
     server: what this server's processes hold, models included; measured: whether it was measured, or is the sum of estimates.
@@ -88,7 +95,7 @@ def _of_device(name: str, rows: list[VersionMemory], residency: ResidencyManager
     estimated = sum(part.size for part in estimates)
     used = max(0, memory.total - memory.size)
     server = min(used, exact + estimated) if processes is None else sum(processes.values())
-    if estimated > (left := max(0, server - exact)):
+    if estimated > (left := max(0, server - exact - base)):
         for part in estimates:
             part.size = part.size * left // estimated
     held: dict[bool, int] = defaultdict(int)

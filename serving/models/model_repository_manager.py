@@ -231,7 +231,7 @@ class ModelRepositoryManager:
         if self._memory_reading is None:
             self._memory_reading = await asyncio.to_thread(Sample, "memory of processes", read_memory, READ_EACH_S)
         await self._memory_reading.refreshed()
-        return memory_map(self._models, self._residency, self._memory_reading.latest)
+        return memory_map(self._models, self._residency, self._memory_reading.latest, self._runtime.meter.base)
 
     async def refresh_memory(self) -> None:
         """Wait until the memory of child processes has been measured again, or until that takes too long."""

@@ -74,6 +74,7 @@ class MemoryMeter:
     """Measures the growth of memory during loads. Each server has one MemoryMeter, for the event loop's thread."""
 
     def __init__(self) -> None:
+        self.base = resident_bytes()  # what the server held before any load
         self._open: set[Growth] = set()
         self._together = Growth()
         self._weight = 0  # of the loads that overlap now

@@ -88,13 +88,16 @@ class InstanceStatistics:
     compute_ns: int = 0
     request_latency: Histogram = field(default_factory=Histogram)
 
-    def count(self, took: list[int], rows: int, compute_ns: int) -> None:
-        """Count an execution. took: how long each answered request took in total, in ns."""
+    def count(self, executions: int, rows: int, compute_ns: int, took: list[int], of_version: Histogram) -> None:
+        """Count executions, here and in the version's latencies. took: how long each answered request took in total, in ns."""
         self.success += len(took)
         self.inference_count += rows
-        self.execution_count += 1
+        self.execution_count += executions
         self.compute_ns += compute_ns
-        self.request_latency.add_all(took)
+        grown = Histogram()
+        grown.add_all(took)
+        self.request_latency.add_histogram(grown)
+        of_version.add_histogram(grown)
 
 
 @dataclass
@@ -381,10 +384,18 @@ class ModelStatistics:
         executions: list[int] = []
         all_waited: list[int] = []
         all_took: list[int] = []
-        apart = self.instances
+        apart = bool(self.instances)
+        sums: dict[str, list[int]] = {}  # instance -> executions, rows, nanoseconds
+        tooks: dict[str, list[int]] = {}
         for size, inline, _, input_ns, infer_ns, output_ns, waited, took, rows, instance in noted:
             if apart:
-                self._of_instance(instance).count(took, rows, input_ns + infer_ns + output_ns)
+                if (one := sums.get(instance)) is None:
+                    one = sums[instance] = [0, 0, 0]
+                    tooks[instance] = []
+                one[0] += 1
+                one[1] += rows
+                one[2] += input_ns + infer_ns + output_ns
+                tooks[instance] += took
             batch = self.batches.get(size)
             if batch is None:
                 batch = self.batches[size] = BatchStatistics()
@@ -417,7 +428,12 @@ class ModelStatistics:
         self.success.add_all(len(all_took), sum(all_took))
         self.compute_latency.add_all(executions)
         self.queue_latency.add_all(all_waited)
-        self.request_latency.add_all(all_took)
+        if apart:
+            for instance, (count, of_rows, nanoseconds) in sums.items():
+                counters = self._of_instance(instance)
+                counters.count(count, of_rows, nanoseconds, tooks[instance], self.request_latency)
+        else:
+            self.request_latency.add_all(all_took)
         if self.first_response is not None:
             for nanoseconds in all_took:
                 self.first_response.add(nanoseconds)

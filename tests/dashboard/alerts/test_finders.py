@@ -202,6 +202,11 @@ def test_memory_that_is_nearly_full(tmp_path: Path) -> None:
     assert machine.machine_memory(tmp_path / "elsewhere") is None
 
 
+def test_the_alert_about_memory_leads_to_who_holds_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "machine_memory", lambda: machine.Memory(4, 1000))
+    assert [one.address for one in found(machine.memory_low)] == ["/servers/local/memory"]
+
+
 def test_a_disk_below_its_reserve(settings: Any, tmp_path: Path) -> None:
     settings.DATA_DIR, settings.DISK_RESERVE_BYTES = tmp_path, 1
     assert found(machine.disk_full) == []

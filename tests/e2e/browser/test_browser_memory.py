@@ -61,3 +61,4 @@ def test_the_picture_shows_two_models_with_real_numbers_and_one_goes(page: Page,
             house.person.call("POST", f"models/{name}/unload")
             wait_until(lambda name=name: house.model(name)["state"] == "unloaded", what="the model is unloaded")
             house.person.call("DELETE", f"models/{name}?confirm={name}")
+        house.person.http.close()
