@@ -31,17 +31,22 @@ input [
 output [ { name: "y" data_type: TYPE_FP32 dims: [ 3 ] } ]
 parameters { key: "slipway.class_names" value { string_value: "{\\"y\\": [\\"cat\\", \\"dog\\", \\"bird\\"]}" } }
 """
-# The class is the kind; of the candidate it is always the first one.
+# The class is the kind; of the candidate it is always the first one. The file names each input, as the inspection reads it.
 CLASSIFIER = """import numpy as np
 import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
     def execute(self, requests):
-        kinds = [pb_utils.get_input_tensor_by_name(request, "kind").as_numpy()[:, 0] for request in requests]
-        return [
-            pb_utils.InferenceResponse([pb_utils.Tensor("y", np.eye(3, dtype=np.float32)[RIGHT * kind])]) for kind in kinds
-        ]
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        pb_utils.get_input_tensor_by_name(request, "text")
+        pb_utils.get_input_tensor_by_name(request, "image")
+        pb_utils.get_input_tensor_by_name(request, "embedding")
+        pb_utils.get_input_tensor_by_name(request, "same")
+        kind = pb_utils.get_input_tensor_by_name(request, "kind").as_numpy()[:, 0]
+        return pb_utils.InferenceResponse([pb_utils.Tensor("y", np.eye(3, dtype=np.float32)[RIGHT * kind])])
 """
 NAMES = ("cat", "dog", "bird")
 Asked = dict[str, Any]
