@@ -30,7 +30,10 @@ def page(up: Up, chromium: Browser) -> Iterator[Page]:
     page = context.new_page()
     sign_in(page)
     watch = Watch(page, urlsplit(up.dashboard_url).netloc)
-    watch.allowed = ("400 (Bad Request)", "429 (Too Many Requests)")  # a form that is refused, and a request over the quota
+    watch.allowed = (
+        "400 (Bad Request)",
+        "429 (Too Many Requests)",
+    )  # a form that is refused, and a request over the quota
     yield page
     watch.check()
     context.close()
