@@ -136,7 +136,10 @@ document.body.addEventListener("htmx:afterSwap", () => {
   showHealth();
   reachScrollers();
 });
-addEventListener("resize", reachScrollers);
+addEventListener("resize", () => {
+  reachScrollers();
+  showPresentTab();
+});
 
 applyFilters();
 labelTables();

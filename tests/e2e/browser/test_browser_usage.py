@@ -30,7 +30,10 @@ def page(up: Up, chromium: Browser) -> Iterator[Page]:
     page = context.new_page()
     sign_in(page)
     watch = Watch(page, urlsplit(up.dashboard_url).netloc)
-    watch.allowed = ("400 (Bad Request)", "429 (Too Many Requests)")  # a form that is refused, and a request over the quota
+    watch.allowed = (
+        "400 (Bad Request)",
+        "status of 429",
+    )  # a form that is refused, and a request over the quota
     yield page
     watch.check()
     context.close()
@@ -83,7 +86,7 @@ def test_a_quota_is_set_reached_and_shown(page: Page, up: Up) -> None:
     assert f"digits,admin: shop,admin,,{len(answered)},0," in download.value.path().read_text()
     page.goto("/models/digits/playground")  # its requests count for the person who sends them
     page.get_by_role("button", name="Send request").click()
-    told = page.get_by_text("the quota of 'admin' is 10 requests a day, and is used up")
+    told = page.locator("#answer p", has_text="the quota of 'admin' is 10 requests a day, and is used up")
     expect(told).to_contain_text("on the next day (UTC), or ask an administrator for more")
     page.goto("/usage/")
     expect(page.get_by_text("Daily limits begin anew at midnight UTC")).to_be_visible()
