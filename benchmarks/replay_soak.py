@@ -3,8 +3,8 @@
     python -m benchmarks.replay_soak --requests 1000000
 
 The program runs a complete `manage.py up`, and writes a capture as the server would. One answer in 1,000 is wrong, so the
-number of differences is known. The worker gets a SIGKILL every `--kill-every-s`. A second replay is cancelled. The exit status is 1 if
-a request is not counted, is counted twice, or the cancelled replay goes on.
+number of differences is known. The worker gets a SIGKILL every `--kill-every-s`. A second replay is cancelled. The exit
+status is 1 if a request is not counted, is counted twice, or the cancelled replay goes on.
 """
 
 import argparse

@@ -53,6 +53,7 @@ PARTS: dict[str, Any] = {
     "example": "example 0",
     "pk": 1,
     "source": "audit",
+    "capture": UUID(int=1),
 }
 OF_AN_UPLOAD = {"pk": UUID(int=1), "number": 0}
 QUERIES = {"api_compare": {"a": "v1", "b": "v2"}, "api_metrics": {"server": "relu"}, "metrics": {"server": "relu"}}

@@ -27,6 +27,8 @@ NEEDS_MORE = {
     "model_archive",
     "model_existing",
     "model_rollout",
+    "replay",
+    "replays",
     "rollout_chart",
     "rollout_mismatch",
     "rollout_mismatches",
