@@ -18,12 +18,12 @@ import psycopg.sql
 from tests.support.ports import HOST, free_port
 from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
 
-POSTGRES_BIN = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), Path())
+POSTGRES_BIN = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), Path("missing"))
 PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
 MISSING = [
     package
     for package, found in (
-        ("postgresql", POSTGRES_BIN != Path()),
+        ("postgresql", POSTGRES_BIN.exists()),
         ("pgbouncer", PGBOUNCER),
         ("redis-server", shutil.which("redis-server")),
     )
