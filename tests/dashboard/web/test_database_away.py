@@ -61,4 +61,3 @@ def test_the_dashboard_lives_then_also_for_a_person_who_is_signed_in(client: Cli
         answer = client.get("/livez")
         assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
         assert client.post("/livez").status_code == 405
-
