@@ -2,13 +2,12 @@
 
 from django.urls import include, path
 
-from dashboard.web.health import healthz, livez
+from dashboard.web.health import healthz
 
 handler404 = "dashboard.web.errors.page_not_found"
 handler500 = "dashboard.web.errors.server_error"
 
 urlpatterns = [
-    path("livez", livez, name="livez"),
     path("healthz", healthz, name="healthz"),
     path("api/v1/", include("dashboard.rest_urls")),
     path("", include("dashboard.page_urls")),

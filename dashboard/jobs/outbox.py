@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 from celery import Celery
 from django.conf import settings
@@ -79,6 +80,7 @@ class Outbox:
     def _ask(self) -> bool:
         """Ask Redis, and return whether it has been emptied, or has never been asked."""
         with self._app.connection_for_write() as connection:
-            emptied = bool(connection.default_channel.client.set(_MARK, "1", nx=True))
+            channel: Any = connection.default_channel
+            emptied = bool(channel.client.set(_MARK, "1", nx=True))
         heartbeat.beat("queue")
         return emptied

@@ -132,7 +132,9 @@ def _requeue(job: Job) -> bool:
         error = f"The worker died {MAX_ATTEMPTS} times while it ran this job. Look into its log before you try again."
         return _give_up(job, rows, state=JobState.FAILED, error=error, finished_at=now)
     else:
-        moved = rows.update(state=JobState.QUEUED, attempt=job.attempt + 1, queued_at=now, step="Queued again", to_send=True)
+        moved = rows.update(
+            state=JobState.QUEUED, attempt=job.attempt + 1, queued_at=now, step="Queued again", to_send=True
+        )
     if moved:
         _queue_on_commit(job.pk)
     return bool(moved)

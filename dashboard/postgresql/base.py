@@ -8,7 +8,7 @@ its request says that the database does not answer.
 import weakref
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import Any
+from typing import Any, ClassVar
 
 from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.postgresql import base
@@ -52,6 +52,7 @@ class Sessions(ConnectionPool[Session]):
 class DatabaseWrapper(base.DatabaseWrapper):
     """One thread's use of the database."""
 
+    _connection_pools: ClassVar[dict[str, Sessions]] = {}  # Django's name
     _left: "SimpleQueue[Session]" = SimpleQueue()  # sessions of threads that ended without giving them back
     _leave: Any = None  # puts the session there
 
@@ -65,13 +66,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
                 kwargs=parameters,
                 connection_class=Session,
                 open=False,
-                configure=self._configure_connection,
+                configure=self._configure_connection,  # type: ignore[attr-defined]  # the stubs lack it
                 **self.settings_dict["OPTIONS"]["pool"],
             )
             self._connection_pools.setdefault(self.alias, pool)  # two threads may come here at once
             PRESENCE.begin(lambda: ask(parameters), self.throw_pool_away)
-        found: Sessions = self._connection_pools[self.alias]
-        return found
+        return self._connection_pools[self.alias]
 
     @staticmethod
     def keeps_waiting() -> bool:
@@ -96,7 +96,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
         while True:
             try:
                 left = self._left.get_nowait()
-                left._pool.putconn(left)
+                pool: Any = left._pool
+                pool.putconn(left)
             except Empty:
                 break
         connection = super().get_new_connection(conn_params)

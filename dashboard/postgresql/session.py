@@ -27,9 +27,7 @@ class Session(psycopg.Connection[Any]):
         super().__init__(*args, **kwargs)
         self.opened_at = monotonic()
 
-    def wait(
-        self, gen: Generator[Any, Any, Result], interval: float = _LOOK_S, timeout: float | None = None
-    ) -> Result:
+    def wait(self, gen: Generator[Any, Any, Result], interval: float = _LOOK_S, timeout: float | None = None) -> Result:
         """Run a generator of psycopg to its end. Raises OperationalError if the database is away."""
         return super().wait(self._watched(gen), min(interval, _LOOK_S), timeout)
 

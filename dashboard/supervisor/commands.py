@@ -18,6 +18,7 @@ from dashboard.shared.heartbeat import heard_since_last
 from dashboard.shared.model_logs import model_logs_folder
 from dashboard.supervisor.probes import probe_grpc, probe_http
 from dashboard.supervisor.process import Probe, ProcessSpec, Stop
+from dashboard.web.health import LIVENESS
 from repository.core import shutdown
 
 # Seconds that requests under way have to finish when the inference server stops.
@@ -99,7 +100,7 @@ def _dashboard() -> ProcessSpec:
 
     async def answers() -> bool:
         # Any status counts, such as a 400 for a host name that is not allowed.
-        return await probe_http(reachable_host(), port, "/livez", any_status=True)
+        return await probe_http(reachable_host(), port, LIVENESS, any_status=True)
 
     return _spec(
         "dashboard",

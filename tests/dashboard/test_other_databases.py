@@ -20,7 +20,7 @@ from django.conf import settings
 from tests.dashboard.web_process import finished, listening, run
 from tests.support import engines
 from tests.support.engines import new_database
-from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
+from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S
 
 SCRIPT = """
 import time
@@ -109,9 +109,7 @@ assert {"dashboard_version", "dashboard_job", "dashboard_auditentry"} <= set(cha
 print("all is well")
 """
 
-pytestmark = pytest.mark.skipif(
-    bool(engines.MISSING), reason=f"needs Debian's packages {', '.join(engines.MISSING)}"
-)
+pytestmark = pytest.mark.skipif(bool(engines.MISSING), reason=f"needs Debian's packages {', '.join(engines.MISSING)}")
 
 
 @pytest.fixture(scope="module")

@@ -18,12 +18,12 @@ import psycopg.sql
 from tests.support.ports import HOST, free_port
 from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
 
-POSTGRES_BIN = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), Path())
+POSTGRES_BIN = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), Path("missing"))
 PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
 MISSING = [
     package
     for package, found in (
-        ("postgresql", POSTGRES_BIN != Path()),
+        ("postgresql", POSTGRES_BIN.exists()),
         ("pgbouncer", PGBOUNCER),
         ("redis-server", shutil.which("redis-server")),
     )
@@ -118,12 +118,12 @@ def new_database(port: int, name: str) -> str:
 
 @contextlib.contextmanager
 def pgbouncer(behind: int, sessions: int) -> Iterator[Engine]:
-    """Yield a PgBouncer in transaction mode, with default settings, in front of PostgreSQL at the port `behind`."""
+    """Yield a PgBouncer in transaction mode in front of PostgreSQL at the port `behind`."""
     port = free_port()
     with _folder("pgbouncer") as folder:
         (folder / "ini").write_text(
             f"[databases]\n* = host=127.0.0.1 port={behind} user=slipway\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
-            f"listen_port = {port}\nauth_type = any\npool_mode = transaction\ndefault_pool_size = {sessions}\n"
+            f"listen_port = {port}\nauth_type = any\npool_mode = transaction\ndefault_pool_size = {sessions}\nserver_login_retry = 1\n"
         )
         (folder / "ini").chmod(0o644)
         engine = Engine(PGBOUNCER, "ini", port=port, cwd=folder, **_USER)

@@ -1,6 +1,7 @@
 """While the database cannot be used pages and REST say so, and when to try again."""
 
 import sqlite3
+from typing import Any
 
 import psycopg
 import pytest
@@ -51,3 +52,12 @@ def test_the_dashboard_is_not_ready_then(error: type[Error]) -> None:
         answer = Client().get("/healthz")
     assert answer.status_code == 503
     assert answer.json() == {"status": "the database does not answer"}
+
+
+@pytest.mark.django_db
+def test_the_dashboard_lives_then_also_for_a_person_who_is_signed_in(client: Client, django_user_model: Any) -> None:
+    client.force_login(django_user_model.objects.create_user("somebody"))
+    with broken(psycopg.OperationalError("gone")):
+        answer = client.get("/livez")
+        assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+        assert client.post("/livez").status_code == 405
