@@ -100,8 +100,7 @@ class Intake(QuietObserver):
             return
         if layout.plain:  # copies, because the memory of tensors may be used again after the answer
             copies: list[Any] = [tensor.tobytes() for tensor in asked.inputs.values()]
-            for tensor in outputs.values():
-                copies.append(tensor.tobytes())
+            copies += [tensor.tobytes() for tensor in outputs.values()]
         else:
             copies, size = layout.copied([*asked.inputs.values(), *outputs.values()])
             if size > MAX_REQUEST_BYTES:
@@ -136,7 +135,7 @@ class Intake(QuietObserver):
             size += row[SIZE]
         return rows
 
-    def _layout(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor], failed: bool) -> Layout | None:
+    def _layout(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], failed: bool) -> Layout | None:
         """Return the layout of tensors; None if the capture cannot keep them."""
         key: list[object] = [failed]
         for name, tensor in inputs.items():
@@ -171,8 +170,9 @@ class Intake(QuietObserver):
 
 
 class Chooser:
-    """Chooses for each capture of a model its share of the requests, independently at random. It counts down to the next request
-    that any capture chooses."""
+    """Chooses for each capture of a model its share of the requests, independently at random.
+
+    It counts down to the next request that any capture chooses."""
 
     def __init__(self, intakes: list[Intake]) -> None:
         self.intakes = intakes
@@ -196,7 +196,7 @@ class Chooser:
 
 
 def _gap(share: float) -> int:
-    """Return how many requests there are from one chosen request to the next; geometric, so that each is chosen independently."""
+    """Return the number of requests from one that is chosen to the next: geometric, as if each had been decided on its own."""
     if share >= 1:
         return 1
     if share <= 0:

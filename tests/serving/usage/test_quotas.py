@@ -63,7 +63,7 @@ def test_a_rate_lets_bursts_of_a_second_through_and_then_one_request_after_anoth
     quota = Quota("token", digest("a"))
     quota.interval_ns, quota.slack_ns = 100_000_000, 900_000_000  # 10 a second
     account = Account(quota.name, Holder("a", "", ()))
-    account.quotas = (quota,)
+    account.bind((quota,))
     now = time.monotonic_ns()
     assert [account.blocked_by(now) for _ in range(11)] == [None] * 10 + [quota]
     error = refusal(quota, now, 3600)
@@ -76,7 +76,7 @@ def test_a_request_that_one_quota_refuses_uses_nothing_of_the_others() -> None:
     token, group = Quota("token", "x"), Quota("group", "lab")
     token.requests_per_day, group.requests_per_day = 5, 1
     account = Account("x", Holder("a", "", ("lab",)))
-    account.quotas = (token, group)
+    account.bind((token, group))
     assert [account.blocked_by(1) for _ in range(3)] == [None, group, group]
     assert (token.requests, group.requests) == (1, 1)
 
