@@ -71,20 +71,22 @@ class Intake(QuietObserver):
         at = time.time()
         if not final or not self.takes or (wanted["errors_only"] and not failed) or at >= wanted["until"]:
             return
-        arm = arm_of(request)
-        version = answer.model_version if isinstance(answer, InferenceResponse) else _number(arm.version if arm else "")
+        arm = arm_of(request) if len(request.observers) > 1 else None
+        asked = request.asked
+        outputs: Mapping[str, Tensor] = _NOTHING
+        fits = request.stream is None and not asked.output_targets
+        if isinstance(answer, InferenceResponse):
+            version = answer.model_version
+            outputs = answer.outputs
+            fits = fits and answer.in_shared_memory is None
+        else:
+            version = _number(arm.version) if arm is not None else 0
         if wanted["versions"] and version not in wanted["versions"]:
             return
         values = self._values
         number = values[CHOSEN] + 1
         values[CHOSEN] = number
-        asked = request.asked
-        outputs: Mapping[str, Tensor] = answer.outputs if isinstance(answer, InferenceResponse) else _NOTHING
-        if (
-            request.stream is not None
-            or asked.output_targets
-            or (isinstance(answer, InferenceResponse) and answer.in_shared_memory is not None)
-        ):
+        if not fits:
             values[UNFIT] += 1
             return
         layout = self._layout(asked.inputs, outputs, failed)
@@ -95,14 +97,19 @@ class Intake(QuietObserver):
         if size > MAX_REQUEST_BYTES:
             values[LARGE] += 1
             return
-        if len(self.waiting) >= MAX_WAITING or self.waiting_bytes + size > MAX_WAITING_BYTES:
+        waiting = self.waiting
+        if len(waiting) >= MAX_WAITING or self.given_bytes - self.taken_bytes + size > MAX_WAITING_BYTES:
             values[FULL] += 1
             return
         if layout.plain:  # copies, because the memory of tensors may be used again after the answer
             copies: list[Any] = [tensor.tobytes() for tensor in asked.inputs.values()]
             copies += [tensor.tobytes() for tensor in outputs.values()]
         else:
-            copies, size = layout.copied([*asked.inputs.values(), *outputs.values()])
+            try:
+                copies, size = layout.copied([*asked.inputs.values(), *outputs.values()])
+            except TypeError:  # an object that is no text, from a Python model
+                values[UNFIT] += 1
+                return
             if size > MAX_REQUEST_BYTES:
                 values[LARGE] += 1
                 return
@@ -110,7 +117,7 @@ class Intake(QuietObserver):
                 values[FULL] += 1
                 return
         self.given_bytes += size
-        self.waiting.append(
+        waiting.append(
             (
                 number,
                 asked.id[:MAX_TEXT],

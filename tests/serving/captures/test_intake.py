@@ -60,7 +60,8 @@ def test_what_has_no_plain_tensors_is_unfit_and_counted_once() -> None:
     give(own, {"x": ONE}, in_memory)
     give(own, {"x": object()})  # a double of a tensor on a GPU
     give(own, {"x": ONE}, InferenceResponse("m", 1, "", {"y": object()}))  # type: ignore[dict-item]
-    assert counted(own) == (5, 0, 0, 5)
+    give(own, {"x": np.array([1, None], object)})
+    assert counted(own) == (6, 0, 0, 6)
     assert not own.waiting
 
 
