@@ -11,7 +11,7 @@ SUITE = -n auto --no-loadscope-reorder -m "not soak and not gpu and not conversi
 # Containers often set it; every server that a test starts would then compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-changed test-javascript test-python test-workers test-compiled test-conversions conversion-figures compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-instructions-compiled bench-memory bench-perf-analyzer bench-generators bench-tuning bench-alerts bench-drift fuzz soak rollout-soak batch-soak replay-soak screenshots guide docs formats examples clean help
+.PHONY: run test test-changed test-javascript test-python test-workers test-compiled test-conversions conversion-figures compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-instructions-compiled bench-memory bench-perf-analyzer bench-generators bench-tuning bench-alerts bench-drift bench-captures fuzz soak rollout-soak batch-soak replay-soak screenshots guide docs formats examples clean help
 .DEFAULT_GOAL := help
 
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
@@ -94,6 +94,10 @@ bench-alerts: $(VENV)/.installed-dev  ## Simulate alerts for 90 days of 200 mode
 
 bench-drift: $(VENV)/.installed-dev  ## Measure which shifts the data drift finds, and write the tables of docs/drift.md.
 	$(BIN)/python -m benchmarks.drift
+
+bench-captures: $(VENV)/.installed-dev compiled  ## Measure what a capture of 10 % costs: instructions, and loads in pairs; interpreted and compiled.
+	$(BIN)/python -m benchmarks.capture_cost
+	$(BIN)/python -m benchmarks.capture_cost --compiled
 
 bench-perf-analyzer: $(VENV)/.installed-dev  ## Run NVIDIA's perf_analyzer over HTTP, gRPC, streams, sequences and shared memory.
 	$(BIN)/python -m benchmarks.perf_analyzer

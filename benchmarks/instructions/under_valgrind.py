@@ -18,8 +18,10 @@ from typing import Any
 
 from serving.compiled import loading
 
-# The time limits that decide on which thread the server runs a batch, and how many batches may wait for that thread.
+# The time limits that decide on which thread the server runs a batch, and how many batches may wait for that thread; and the
+# pause between two looks at captured requests, because their writing is counted on its own (benchmarks.capture_cost).
 BOUNDS = (
+    ("serving.captures.captures", "WORK_S"),
     ("repository.config.inline_execution", "DEFAULT_US"),
     ("serving.execution.instance", "AHEAD_NS"),
     ("serving.scheduling.instance_scheduler", "TURN_NS"),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import orjson
 
-from repository.core.capture_files import SIZE, Row, alike, encoded_rows
+from repository.core.capture_files import NUMBER, SIZE, Row, alike, encoded_rows
 from repository.core.captures import (
     COUNTS,
     Counts,
@@ -116,7 +116,7 @@ class Capture:
             content = encoded_rows(rows, self._masks.masked)
             if disk_usage(self.folder)[2] < self.wanted["reserve"] + len(content):
                 raise OSError(0, "the disk is nearly full")
-            write_atomic(self.folder / file_name(rows[0][0], len(rows)), content, mode=0o600)
+            write_atomic(self.folder / file_name(rows[0][NUMBER], len(rows)), content, mode=0o600)
         except BaseException as error:  # the package of Parquet panics at some faults: a panic is no Exception
             self._counters.values[STORAGE] += len(rows)
             trouble = _words(error)

@@ -21,7 +21,9 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 1.0  # between two looks at the folder
 WORK_S = 0.25  # between two rounds of writing
-SETTLE_S = 5.0  # how long the thread waits until the event loop's thread gives no more requests to a capture that has ended
+SETTLE_S = (
+    5.0  # how long the thread waits until the event loop's thread gives no more requests to a capture that has ended
+)
 CLOSE_S = 5.0  # how long the last requests may take to be written when the server stops
 
 

@@ -75,20 +75,22 @@ class Intake(QuietObserver):
         accounts = wanted.get("accounts")
         if accounts and not _is_of(request, accounts):
             return
-        arm = arm_of(request)
-        version = answer.model_version if isinstance(answer, InferenceResponse) else _number(arm.version if arm else "")
+        arm = arm_of(request) if len(request.observers) > 1 else None
+        asked = request.asked
+        outputs: Mapping[str, Tensor] = _NOTHING
+        fits = request.stream is None and not asked.output_targets
+        if isinstance(answer, InferenceResponse):
+            version = answer.model_version
+            outputs = answer.outputs
+            fits = fits and answer.in_shared_memory is None
+        else:
+            version = _number(arm.version) if arm is not None else 0
         if wanted["versions"] and version not in wanted["versions"]:
             return
         values = self._values
         number = values[CHOSEN] + 1
         values[CHOSEN] = number
-        asked = request.asked
-        outputs: Mapping[str, Tensor] = answer.outputs if isinstance(answer, InferenceResponse) else _NOTHING
-        if (
-            request.stream is not None
-            or asked.output_targets
-            or (isinstance(answer, InferenceResponse) and answer.in_shared_memory is not None)
-        ):
+        if not fits:
             values[UNFIT] += 1
             return
         layout = self._layout(asked.inputs, outputs, failed)
@@ -99,15 +101,19 @@ class Intake(QuietObserver):
         if size > MAX_REQUEST_BYTES:
             values[LARGE] += 1
             return
-        if len(self.waiting) >= MAX_WAITING or self.waiting_bytes + size > MAX_WAITING_BYTES:
+        waiting = self.waiting
+        if len(waiting) >= MAX_WAITING or self.given_bytes - self.taken_bytes + size > MAX_WAITING_BYTES:
             values[FULL] += 1
             return
         if layout.plain:  # copies, because the memory of tensors may be used again after the answer
             copies: list[Any] = [tensor.tobytes() for tensor in asked.inputs.values()]
-            for tensor in outputs.values():
-                copies.append(tensor.tobytes())
+            copies += [tensor.tobytes() for tensor in outputs.values()]
         else:
-            copies, size = layout.copied([*asked.inputs.values(), *outputs.values()])
+            try:
+                copies, size = layout.copied([*asked.inputs.values(), *outputs.values()])
+            except TypeError:  # an object that is no text, from a Python model
+                values[UNFIT] += 1
+                return
             if size > MAX_REQUEST_BYTES:
                 values[LARGE] += 1
                 return
@@ -115,7 +121,7 @@ class Intake(QuietObserver):
                 values[FULL] += 1
                 return
         self.given_bytes += size
-        self.waiting.append(
+        waiting.append(
             (
                 number,
                 asked.id[:MAX_TEXT],
@@ -140,7 +146,7 @@ class Intake(QuietObserver):
             size += row[SIZE]
         return rows
 
-    def _layout(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor], failed: bool) -> Layout | None:
+    def _layout(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], failed: bool) -> Layout | None:
         """Return the layout of tensors; None if the capture cannot keep them."""
         key: list[object] = [failed]
         for name, tensor in inputs.items():
@@ -175,8 +181,9 @@ class Intake(QuietObserver):
 
 
 class Chooser:
-    """Chooses for each capture of a model its share of the requests, independently at random. It counts down to the next request
-    that any capture chooses."""
+    """Chooses for each capture of a model its share of the requests, independently at random.
+
+    It counts down to the next request that any capture chooses."""
 
     def __init__(self, intakes: list[Intake]) -> None:
         self.intakes = intakes
@@ -200,7 +207,7 @@ class Chooser:
 
 
 def _gap(share: float) -> int:
-    """Return how many requests there are from one chosen request to the next; geometric, so that each is chosen independently."""
+    """Return the number of requests from one that is chosen to the next: geometric, as if each had been decided on its own."""
     if share >= 1:
         return 1
     if share <= 0:

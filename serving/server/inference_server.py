@@ -85,7 +85,9 @@ class InferenceServer:
         self._sampler = TrafficSampler(not (options.http_header_forward_pattern or options.grpc_header_forward_pattern))
         self._captures = Captures(options.capture_folder, self._choose_observed)
         self._always_observed = self.request_log is not None or self._tracer is not None
-        self._followed = self._always_observed  # whether any observer other than the trace file and captures sees requests
+        self._followed = (
+            self._always_observed
+        )  # whether any observer other than the trace file and captures sees requests
         self._observed = self._always_observed  # the same, with captures
         loop = asyncio.get_running_loop()
         self._manager = ModelRepositoryManager(options, loop, self, lambda: self.request_memory)

@@ -24,10 +24,10 @@ INPUT_TOKENS, OUTPUT_TOKENS = "num_input_tokens", "num_output_tokens"
 
 class Quota:
     """The limits of one token, person or group; 0 means no limit. Requests count when they are accepted; rows and compute time
-    when they are known, so that requests under way may exceed these two limits.
+    when they are known, so that requests under way may exceed these two limits. Only what is limited is counted.
 
     of: "token", "person" or "group". interval_ns: the time after which another request is allowed. slack_ns: how far requests
-    may be ahead of the rate, for bursts of about a second.
+    may be ahead of the rate, for bursts of about a second. used_up: whether a limit of today is reached.
     """
 
     __slots__ = (
@@ -42,6 +42,7 @@ class Quota:
         "rows",
         "rows_per_day",
         "slack_ns",
+        "used_up",
     )
 
     def __init__(self, of: str, name: str) -> None:
@@ -50,24 +51,38 @@ class Quota:
         self.requests_per_day = self.rows_per_day = self.compute_ns_per_day = 0
         self.interval_ns = self.slack_ns = 0
         self.requests = self.rows = self.compute_ns = 0  # of today
-        self._due_ns = 0  # when the next request is due at exactly the allowed rate (monotonic ns)
+        self.used_up = False
+        self._due_ns = 0  # when the next request is due at exactly the allowed rate (monotonic ns); 0 without a rate
 
-    def blocks(self, now_ns: int) -> bool:
-        """Return whether a request must be refused now."""
-        if self.interval_ns and self._due_ns - now_ns > self.slack_ns:
-            return True
-        if self.requests_per_day and self.requests >= self.requests_per_day:
-            return True
-        if self.rows_per_day and self.rows >= self.rows_per_day:
-            return True
-        return self.compute_ns_per_day > 0 and self.compute_ns >= self.compute_ns_per_day
+    def judge(self) -> None:
+        """Set `used_up` after a limit or a count has changed."""
+        self.used_up = (
+            0 < self.requests_per_day <= self.requests
+            or 0 < self.rows_per_day <= self.rows
+            or 0 < self.compute_ns_per_day <= self.compute_ns
+        )
+        if not self.interval_ns:
+            self._due_ns = 0
 
     def take(self, now_ns: int) -> None:
         """Count an accepted request."""
-        self.requests += 1
+        if self.requests_per_day:
+            self.requests += 1
+            if self.requests >= self.requests_per_day:
+                self.used_up = True
         if self.interval_ns:
             due_ns = self._due_ns
             self._due_ns = (due_ns if due_ns > now_ns else now_ns) + self.interval_ns
+
+    def add_rows(self, rows: int) -> None:
+        self.rows += rows
+        if self.rows >= self.rows_per_day:
+            self.used_up = True
+
+    def add_compute(self, took_ns: int) -> None:
+        self.compute_ns += took_ns
+        if self.compute_ns >= self.compute_ns_per_day:
+            self.used_up = True
 
     def wait_ns(self, now_ns: int) -> int:
         """Return how long the rate still blocks, in ns; 0 or less if it does not."""
@@ -75,31 +90,45 @@ class Quota:
 
 
 class Account:
-    """A token, by its SHA-256. uses: model -> what it has used today. requests, rows, compute_ns: its sums of today."""
+    """A token, by its SHA-256. uses: model -> what it has used today.
 
-    __slots__ = ("compute_ns", "digest", "holder", "quotas", "requests", "rows", "uses")
+    quotas: all of the token. of_requests, of_rows, of_compute: those that limit requests (by day or rate), rows, compute time.
+    """
+
+    __slots__ = (
+        "digest",
+        "holder",
+        "of_compute",
+        "of_requests",
+        "of_rows",
+        "quotas",
+        "uses",
+    )
 
     def __init__(self, digest: str, holder: Holder) -> None:
         self.digest = digest
         self.holder = holder
-        self.quotas: tuple[Quota, ...] = ()
         self.uses: dict[str, Use] = {}
-        self.requests = self.rows = self.compute_ns = 0
+        self.bind(())
 
-    def add(self, requests: int, rows: int, compute_ns: int) -> None:
-        """Add earlier uses of today, as after a restart."""
-        self.requests += requests
-        self.rows += rows
-        self.compute_ns += compute_ns
+    def bind(self, quotas: tuple[Quota, ...]) -> None:
+        """Take over the quotas of the token, or their changed limits."""
+        self.quotas = quotas
+        self.of_requests = tuple([one for one in quotas if one.requests_per_day or one.interval_ns])
+        self.of_rows = tuple([one for one in quotas if one.rows_per_day])
+        self.of_compute = tuple([one for one in quotas if one.compute_ns_per_day])
+
+    def used(self, *counters: int) -> int:
+        """Return the sum of some counters over all models."""
+        return sum([use.cells[counter] for use in self.uses.values() for counter in counters])
 
     def blocked_by(self, now_ns: int) -> Quota | None:
         """Return the quota because of which a request is refused now. If none blocks, count the request in all, and return
         None."""
-        quotas = self.quotas
-        for quota in quotas:
-            if quota.blocks(now_ns):
+        for quota in self.quotas:
+            if quota.used_up or quota._due_ns - quota.slack_ns > now_ns:
                 return quota
-        for quota in quotas:
+        for quota in self.of_requests:
             quota.take(now_ns)
         return None
 
@@ -151,10 +180,8 @@ class Use(QuietObserver):
         if size > request.batch_size:
             took = took * request.batch_size // size
         self.cells[COMPUTE_NS] += took
-        account = self.account
-        account.compute_ns += took
-        for quota in account.quotas:
-            quota.compute_ns += took
+        for quota in self.account.of_compute:
+            quota.add_compute(took)
         if not self.noted:
             self.note()
 
@@ -171,17 +198,14 @@ class Use(QuietObserver):
         if not final:
             return
         cells[BYTES_IN] += size_of(request.asked.inputs)
-        account = self.account
-        account.requests += 1
         if isinstance(answer, Exception):
             cells[FAILED] += 1
         else:
             rows = request.batch_size
             cells[REQUESTS] += 1
             cells[ROWS] += rows
-            account.rows += rows
-            for quota in account.quotas:
-                quota.rows += rows
+            for quota in self.account.of_rows:
+                quota.add_rows(rows)
         if not self.noted:
             self.note()
 
@@ -203,9 +227,8 @@ def size_of(tensors: Mapping[str, Tensor]) -> int:
     """Return the size of tensors in bytes; of BYTES tensors only the contents of the elements."""
     size = 0
     for tensor in tensors.values():
-        if tensor.dtype.kind == "O" and isinstance(tensor, ndarray):
-            for element in tensor.reshape(-1):
-                size += len(element)
+        if tensor.dtype.char == "O" and isinstance(tensor, ndarray):
+            size += sum(map(len, tensor.reshape(-1).tolist()))
         else:
             size += tensor.nbytes
     return size

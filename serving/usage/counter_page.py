@@ -15,6 +15,7 @@ from repository.core.usage_log import COUNTERS, Key
 log = logging.getLogger(__name__)
 
 _COUNTED = len(COUNTERS) * 8
+_DAMAGED: Key = ("", "")
 SLOT = 1024
 KEY_FROM = _COUNTED + 8
 CHUNK_SLOTS = 64  # slots by which a file grows
@@ -42,18 +43,17 @@ class CounterPage:
         found: dict[Key, memoryview[int]] = {}
         try:
             size = path.stat().st_size
-            for _ in range(size // (SLOT * CHUNK_SLOTS)):
+            for _ in range(-(-size // (SLOT * CHUNK_SLOTS))):  # also the last chunk of a file that was cut off
                 self._map()
         except OSError as error:
             self._give_up(error)
             return {}
         for number in range(len(self._chunks) * CHUNK_SLOTS):
             cells, key = self._slot(number)
-            if key is None:
-                break
-            self._used = number + 1
-            if key:
-                found[key] = cells
+            if key is not None:
+                self._used = number + 1
+                if key != _DAMAGED:
+                    found[key] = cells
         return found
 
     def cells(self, key: Key) -> "memoryview[int]":
@@ -69,6 +69,7 @@ class CounterPage:
             return private_cells()
         view, number = memoryview(self._chunks[self._used // CHUNK_SLOTS]), self._used
         start = number % CHUNK_SLOTS * SLOT
+        view[start : start + _COUNTED] = bytes(_COUNTED)  # a damaged file may have left counts
         view[start + KEY_FROM : start + KEY_FROM + len(text)] = text
         view[start + _COUNTED : start + KEY_FROM] = len(text).to_bytes(8, "little")
         self._used = number + 1
@@ -87,7 +88,7 @@ class CounterPage:
             os.close(descriptor)
 
     def _slot(self, number: int) -> "tuple[memoryview[int], Key | None]":
-        """Return the counters and the key of a slot: None for an unused slot, ("", "") for a damaged one."""
+        """Return the counters and the key of a slot: None for an unused slot."""
         view = memoryview(self._chunks[number // CHUNK_SLOTS])
         start = number % CHUNK_SLOTS * SLOT
         cells = view[start : start + _COUNTED].cast("q")
@@ -96,8 +97,8 @@ class CounterPage:
             return cells, None
         try:
             digest, model = json.loads(bytes(view[start + KEY_FROM : start + KEY_FROM + min(length, SLOT - KEY_FROM)]))
-        except (ValueError, TypeError):
-            return cells, ("", "")
+        except (ValueError, TypeError, RecursionError):
+            return cells, _DAMAGED
         return cells, (str(digest), str(model))
 
     def _give_up(self, error: OSError) -> None:

@@ -128,7 +128,6 @@ class Ledger:
         for (digest, model), cells in self._log.cells.items():
             account = self._accounts.get(digest) or self._account(digest, self._log.holders.get(digest, NOBODY))
             account.uses[model] = Use(account, model, cells, self._changed)
-            account.add(cells[REQUESTS] + cells[FAILED], cells[ROWS], cells[COMPUTE_NS])
 
     def _reload(self) -> None:
         """Take over the auth file. Counters stay, also those of a revoked token until the day ends."""
@@ -160,12 +159,13 @@ class Ledger:
         for account in self._accounts.values():
             holder = account.holder
             keys = [("token", account.digest), ("person", holder.person), *(("group", one) for one in holder.groups)]
-            account.quotas = tuple([self._quotas[key] for key in keys if key in self._quotas])
+            account.bind(tuple([self._quotas[key] for key in keys if key in self._quotas]))
         for quota in self._quotas.values():
             of = [account for account in self._accounts.values() if quota in account.quotas]
-            quota.requests = max(quota.requests, sum(one.requests for one in of))
-            quota.rows = max(quota.rows, sum(one.rows for one in of))
-            quota.compute_ns = max(quota.compute_ns, sum(one.compute_ns for one in of))
+            quota.requests = max(quota.requests, sum(one.used(REQUESTS, FAILED) for one in of))
+            quota.rows = max(quota.rows, sum(one.used(ROWS) for one in of))
+            quota.compute_ns = max(quota.compute_ns, sum(one.used(COMPUTE_NS) for one in of))
+            quota.judge()
 
     # -- the log -----------------------------------------------------------------------------------------------------
     def _tick(self) -> None:
@@ -210,10 +210,9 @@ class Ledger:
             use.noted = False
         self._accounts = {digest: one for digest, one in self._accounts.items() if digest in grants}
         self._by_header.clear()
-        for account in self._accounts.values():
-            account.requests = account.rows = account.compute_ns = 0
         for quota in self._quotas.values():
             quota.requests = quota.rows = quota.compute_ns = 0
+            quota.judge()
         self._holders = holders
         self._submit(ended, uses, holders, ends=True)
 

@@ -63,7 +63,8 @@ async def predict(source: TorchServeSource, exchange: Exchange) -> Reply:
         "torchserve_parts": described(parts, source.options.decode_input_request),
         "torchserve_headers": orjson.dumps([*exchange.head.as_sent()]).decode(),
     }
-    answers = await source.known_workflows.run(workflow.spec, [part.value for part in parts], parameters)
+    values = [part.value for part in parts]
+    answers = await source.known_workflows.run(workflow.spec, values, parameters, exchange.head.headers)
     if len(answers) == 1:
         return Reply(200, tuple(answers.values()), "application/json")
     return json_reply({leaf: _decode_json(answer) for leaf, answer in answers.items()})

@@ -69,14 +69,19 @@ class KnownWorkflows(ABC):
 
     # -- running -------------------------------------------------------------------------------------------------------
     async def run(
-        self, spec: WorkflowSpec, values: Sequence[bytes], parameters: Mapping[str, ParameterValue]
+        self,
+        spec: WorkflowSpec,
+        values: Sequence[bytes],
+        parameters: Mapping[str, ParameterValue],
+        headers: Mapping[str, str],
     ) -> dict[str, bytes]:
         """Return the answer of each leaf to one request. Raises TorchServeError if a node fails after all its retries.
 
-        values, parameters: the parts of the request and their description, as for a prediction.
+        values, parameters: the parts of the request and their description, as for a prediction. headers: of the client, whose
+        token is counted.
         """
         try:
-            response = await self._ask(spec, values, parameters)
+            response = await self._ask(spec, values, parameters, headers)
         except StepFailed as error:
             log.warning("%s", error.message)
             node = error.step.removeprefix(workflow_models.model_name(spec.name, ""))
@@ -84,7 +89,11 @@ class KnownWorkflows(ABC):
         return {leaf: _bytes(response, leaf) for leaf in spec.leaves}
 
     async def _ask(
-        self, spec: WorkflowSpec, values: Sequence[bytes], parameters: Mapping[str, ParameterValue]
+        self,
+        spec: WorkflowSpec,
+        values: Sequence[bytes],
+        parameters: Mapping[str, ParameterValue],
+        headers: Mapping[str, str],
     ) -> InferenceResponse:
         answered: asyncio.Future[InferenceResponse] = asyncio.get_running_loop().create_future()
 
@@ -102,7 +111,7 @@ class KnownWorkflows(ABC):
         data[0, :] = list(values)
         asked = InferenceRequest(spec.name, {workflow_models.input_of(spec): data}, parameters=parameters)
         request = InFlightRequest(asked, CallbackResponder(take))
-        self._server.infer(request)
+        self._server.infer(request, "http", headers=headers)
         try:
             return await answered
         finally:

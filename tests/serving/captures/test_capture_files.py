@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from repository.core.capture_files import Record, alike, encoded, read_rows
+from repository.core.capture_files import Layout, Record, Row, alike, encoded, read_rows
 from repository.core.captures import capture_files, file_name
 from repository.core.errors import CaptureUnusable
 
@@ -70,11 +70,34 @@ def test_a_dropped_tensor_leaves_only_its_shape(tmp_path: Path) -> None:
     assert b"secret" not in path.read_bytes()
 
 
-def test_records_with_other_datatypes_go_to_another_file() -> None:
+def test_requests_with_other_datatypes_go_to_another_file() -> None:
     one, other = np.ones(1, np.float32), np.ones(1, np.float64)
-    records = [record(n, inputs={"x": tensor}) for n, tensor in enumerate((one, one, other, one), 1)]
-    assert [[found.number for found in run] for run in alike(records)] == [[1, 2], [3], [4]]
-    assert len(alike([record(inputs={"x": one}), record(outputs={"x": other}), record(inputs={"y": other})])) == 1
+
+    def groups(*sides: tuple[dict[str, Any], dict[str, Any]]) -> list[list[int]]:
+        rows: list[Row] = [
+            (number, "", 1.0, 1, "", None, 1, Layout(*tensors), [], 0) for number, tensors in enumerate(sides, 1)
+        ]
+        return [[row[0] for row in group] for group in alike(rows)]
+
+    assert groups(({"x": one}, {}), ({"x": other}, {}), ({"x": one}, {})) == [[1, 3], [2]]
+    assert groups(({"x": one}, {}), ({}, {"x": other}), ({"y": other}, {}), ({}, {})) == [[1, 2, 3, 4]]
+
+
+def test_rows_of_changing_shapes_and_tensors_are_read_as_they_were_written(tmp_path: Path) -> None:
+    tensors = [
+        np.full((batch, width), batch + width / 10, np.float32) for batch, width in ((1, 2), (3, 1), (1, 2), (0, 4))
+    ]
+    texts = [np.array([[b"a", "\u00e4"]], object), np.array([["b"]]), np.array([[b"c"]])]
+    records = [record(number, inputs={"x": one}) for number, one in enumerate(tensors, 1)]
+    records += [record(number, outputs={"t": one}) for number, one in enumerate(texts, 5)] + [record(8)]
+    rows = read_rows(written(tmp_path, *records))
+    found = [rows.inputs["x"].tensor(row) for row in range(8)]
+    assert [one.tolist() if one is not None else None for one in found] == [
+        *(one.tolist() for one in tensors),
+        *[None] * 4,
+    ]
+    words = [rows.outputs["t"].tensor(row) for row in range(8)]
+    assert [one.tolist() for one in words if one is not None] == [[[b"a", "\u00e4".encode()]], [[b"b"]], [[b"c"]]]
 
 
 def test_files_are_listed_in_order_and_unfinished_ones_are_not(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import os
+import subprocess
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,13 @@ import numpy as np
 import pytest
 
 from repository.core.captures import WANTED, capture_files, counters_path, read_counts
+from repository.files.storage import write_atomic
 from serving.captures import capture as capture_module
 from serving.captures import captures as captures_module
 from serving.captures import intake as intake_module
 from serving.captures.intake import Intake
 from serving.core.errors import ServingError
+from serving.core.response import InferenceResponse
 from serving.server.inference_server import InferenceServer
 from tests.serving.captures.wanted import captured, counts, numbers, want
 from tests.serving.gate import until
@@ -199,6 +203,81 @@ async def test_a_disk_that_fails_drops_and_counts_and_the_capture_recovers(
         await written(folder, 1)
     assert numbers(folder) == [2]
     assert counts(folder)["trouble"] == ""
+
+
+async def test_storage_that_hangs_delays_no_client_and_every_request_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = want(tmp_path / "captures" / "c1", "scale")
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def hanging_write(*arguments: Any, **named: Any) -> None:  # a double of a disk that does not answer
+        hangs.set()
+        goes_on.wait()
+        write_atomic(*arguments, **named)
+
+    monkeypatch.setattr(intake_module, "MAX_WAITING", 5)
+    async with server_of(tmp_path) as server:
+        await begun(server)
+        monkeypatch.setattr(capture_module, "write_atomic", hanging_write)
+        try:
+            await ask(server)
+            await until(hangs.is_set)
+            for _ in range(20):
+                assert isinstance(await ask(server), InferenceResponse)
+        finally:
+            goes_on.set()
+        await written(folder, 5)
+    found = counts(folder)
+    assert found["chosen"] == 21 == found["written"] + found["dropped"]["full"]
+    assert (found["waiting"], found["lost"]) == (0, 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+async def test_a_full_disk_drops_and_counts_and_the_capture_recovers(tmp_path: Path) -> None:
+    disk = tmp_path / "captures"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", disk], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("this machine allows no mounts")
+    try:
+        folder = want(disk / "c1", "scale")
+        async with server_of(tmp_path) as server:
+            await begun(server)
+            await until(lambda: read_counts(folder) is not None)
+            with contextlib.suppress(OSError), (disk / "filler").open("wb") as filler:
+                while True:
+                    filler.write(bytes(512))
+                    filler.flush()
+            for _ in range(3):
+                assert isinstance(await ask(server), InferenceResponse)
+            capture = server._captures._thread._open[folder]  # type: ignore[union-attr]
+            await until(lambda: capture._counters.dropped == {"storage": 3})
+            (disk / "filler").unlink()
+            assert isinstance(await ask(server), InferenceResponse)
+            await written(folder, 1)
+        found = counts(folder)
+        assert (found["chosen"], found["written"], found["dropped"], found["trouble"]) == (4, 1, {"storage": 3}, "")
+        assert [path.name for path in folder.iterdir() if path.suffix == ".tmp"] == []
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+async def test_two_captures_of_a_model_go_on_through_a_reload_and_tell_versions_apart(tmp_path: Path) -> None:
+    model_factory.onnx_scale(tmp_path / "models")
+    both, old = (
+        want(tmp_path / "captures" / name, "scale", **more) for name, more in (("c1", {}), ("c2", {"versions": [1]}))
+    )
+    async with server_of(tmp_path) as server:
+        await begun(server, count=2)
+        await ask(server)
+        model_factory.onnx_scale(tmp_path / "models", version=2)
+        await server.load_model("scale")
+        await ask(server)
+        await written(both, 2)
+    assert [version for rows in captured(both) for version in rows.versions.tolist()] == [1, 2]
+    assert [version for rows in captured(old) for version in rows.versions.tolist()] == [1]
+    assert counts(old)["chosen"] == 1
 
 
 async def test_a_deleted_capture_stays_deleted(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from repository.core.usage_log import COUNTERS, Holder, Record, decode, encode
 from serving.core.errors import ServingError
+from serving.usage.counter_page import CHUNK_SLOTS, KEY_FROM, SLOT, CounterPage
 from serving.usage.usage_log import UsageLog
 from tests.serving.frontends.raw_http import RawClient
 from tests.serving.usage.auth_files import digest, entry, logged, write_auth
@@ -121,3 +122,22 @@ def test_a_failed_write_is_said_once_and_the_next_one_has_all_totals(
     assert log.submit(DAY, {other: TEN}, {}).result()
     log.close()
     assert set(decode((tmp_path / f"{DAY}.log").read_bytes()).records[-1].uses) == {KEY, other}
+
+
+def test_a_damaged_or_cut_off_counter_file_gives_no_counts_to_other_tokens(tmp_path: Path) -> None:
+    path = tmp_path / f"{DAY}.counters"
+    page = CounterPage(path)
+    keys = [(digest(name), "m") for name in "abcd"]
+    for key in keys:
+        page.cells(key)[0] = 7
+    content = bytearray(path.read_bytes())
+    content[SLOT + KEY_FROM - 8 : SLOT + KEY_FROM] = bytes(8)  # the second slot looks unused
+    content[2 * SLOT + KEY_FROM : 2 * SLOT + KEY_FROM + 8] = b"[" * 8  # the third has no key
+    path.write_bytes(content[: 4 * SLOT - 100])  # the file was cut off within the fourth
+    again = CounterPage(path)
+    found = again.restored()
+    assert {key: cells[0] for key, cells in found.items()} == {keys[0]: 7, keys[3]: 7}
+    new = [again.cells((digest(str(number)), "m")) for number in range(CHUNK_SLOTS)]
+    assert [sum(cells) for cells in new] == [0] * CHUNK_SLOTS
+    path.write_bytes(b"[" * 3000)
+    assert CounterPage(path).restored() == {}
