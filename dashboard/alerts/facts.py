@@ -7,7 +7,9 @@ from functools import cached_property
 
 from dashboard.catalog.selectors import NEED_ATTENTION, ModelSummary, Standing, models_standing, summaries_of
 from dashboard.metrics.samples import decode
-from dashboard.models import MetricSample, Server
+from dashboard.models import MetricSample, Objective, Server
+from dashboard.objectives.burn import Burning, windows
+from dashboard.objectives.selectors import objectives, series_of
 from dashboard.servers.selectors import all_down, servers
 
 QUEUE_S = 180
@@ -17,7 +19,10 @@ _MOST_TROUBLED = 200
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A subject for which a condition holds now. address: the page that leads to the cause, and where the button goes."""
+    """A subject for which a condition holds now. address: the page that leads to the cause, and where the button goes.
+
+    opens: whether it begins an alert; else it only keeps one open.
+    """
 
     subject: str
     title: str
@@ -25,6 +30,7 @@ class Finding:
     address: str = ""
     model_name: str = ""
     severity: str = ""  # "" for the severity of the kind
+    opens: bool = True
 
 
 class Facts:
@@ -47,6 +53,18 @@ class Facts:
     def troubled(self) -> list[ModelSummary]:
         """The models that need attention."""
         return summaries_of([one for one in self.standings if one.state in NEED_ATTENTION][:_MOST_TROUBLED])
+
+    @cached_property
+    def burning(self) -> list[tuple[Objective, Burning]]:
+        """The rules by which an alert about an objective begins or goes on."""
+        found = objectives()
+        series = series_of(found, self.timestamp)
+        return [
+            (one, rule)
+            for one in found
+            for rule in windows(series[one.pk], self.timestamp, one.percent)
+            if rule.goes_on
+        ]
 
     @cached_property
     def pending(self) -> dict[str, dict[int, int]]:

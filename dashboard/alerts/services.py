@@ -66,7 +66,7 @@ def _settle(kind: AlertKind, found: dict[str, Finding], now: datetime) -> None:
             and _told_already(kind, subject, now)
         ):
             continue
-        if alert is None and finding is not None:
+        if alert is None and finding is not None and finding.opens:
             alert = _open(kind, finding, now)
         if alert is not None:
             _advance(kind, alert, finding, now)

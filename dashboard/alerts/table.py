@@ -33,8 +33,8 @@ class AlertKind:
     unless: Mapping[str, float] = field(default_factory=dict)
 
 
-# A burning budget counts as calm when its short window has been calm for once more its length: with few requests the burn rate
-# of a short window varies. The slow rule waits until a fault that was told has left its long window.
+# A burning budget counts as calm when its short window has been calm for once more its length. A slower rule waits until a
+# fault that was told has left its long window.
 _CRITICAL, _WARNING = Severity.CRITICAL, Severity.WARNING
 PROCESS_SILENT = "process_silent"
 
@@ -70,7 +70,7 @@ DEFAULTS = (
         finders.burns("burn"),
         0,
         30 * MINUTE,
-        {"not_ready": 30 * MINUTE, "burn_fast": 30 * MINUTE},
+        {"not_ready": 6 * HOUR, "burn_fast": 6 * HOUR},
     ),
     AlertKind(
         "burn_slow",

@@ -9,36 +9,16 @@ from dashboard.objectives.burn import (
     HOUR,
     MINUTE,
     PERIOD_S,
-    RULES,
     Budget,
     Burning,
-    Rule,
     Series,
     Span,
     budget,
-    burn_rate,
-    burning,
+    windows,
 )
 
 # The minutes reach back over this many whole hours; older counts are read by the hour.
 _FINE_HOURS = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The burn rates of a rule's two windows."""
-
-    rule: Rule
-    long: float
-    short: float
-
-    @property
-    def burns(self) -> bool:
-        return min(self.long, self.short) >= self.rule.factor
-
-    @property
-    def words(self) -> str:
-        return f"{_span(self.rule.long_s)} and {_span(self.rule.short_s)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +27,13 @@ class Standing:
 
     objective: Objective
     budget: Budget
-    windows: tuple[Window, ...]
-    burning: Sequence[Burning]
+    windows: Sequence[Burning]
     failed: int
     slow: int
+
+    @property
+    def burns(self) -> bool:
+        return any(one.burns for one in self.windows)
 
 
 def objective_of(model: Model) -> Objective | None:
@@ -84,22 +67,12 @@ def _spans(pks: list[int], start: int, fine_from: int) -> dict[int, list[Span]]:
 def standing_of(objective: Objective, now: float) -> Standing:
     """Return the standing of an objective at a moment, in Unix seconds."""
     series, percent = series_of([objective], now)[objective.pk], objective.percent
-    end = now - now % MINUTE + MINUTE
-    windows = tuple(
-        Window(
-            rule,
-            burn_rate(series.between(end - rule.long_s, end), percent),
-            burn_rate(series.between(end - rule.short_s, end), percent),
-        )
-        for rule in RULES
-    )
     rows = ObjectiveCount.objects.filter(objective=objective, resolution=HOUR, at__gte=int(now) - PERIOD_S)
     parts = list(rows.values_list("failed", "slow"))
     return Standing(
         objective,
         budget(series, now, percent),
-        windows,
-        burning(series, now, percent),
+        windows(series, now, percent),
         sum(failed for failed, _ in parts),
         sum(slow for _, slow in parts),
     )
@@ -111,9 +84,3 @@ def budgets(now: float) -> list[tuple[Objective, Budget]]:
     series = series_of(found, now)
     rows = [(one, budget(series[one.pk], now, one.percent)) for one in found]
     return sorted(rows, key=lambda row: (row[1].left is None, row[1].left or 0.0))
-
-
-def _span(seconds: int) -> str:
-    if seconds < HOUR:
-        return f"{seconds // MINUTE} min"
-    return f"{seconds // HOUR} h" if seconds < 24 * HOUR else f"{seconds // (24 * HOUR)} days"

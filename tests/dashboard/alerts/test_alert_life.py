@@ -44,6 +44,19 @@ def test_it_fires_when_it_has_held_and_resolves_when_it_has_been_away(
     assert len(told()) == 2
 
 
+def test_what_does_not_suffice_to_begin_an_alert_keeps_one_open(condition: Condition) -> None:
+    condition.subjects, condition.opens = {"a"}, False
+    condition.look()
+    assert states() == []
+    condition.opens = True
+    condition.look()
+    condition.look(10)
+    condition.opens = False
+    condition.look(60)
+    condition.look(60)
+    assert states() == ["firing"]
+
+
 def test_a_short_condition_leaves_no_alert(condition: Condition) -> None:
     condition.subjects = {"a"}
     condition.look()
