@@ -1,6 +1,6 @@
 """Simulates 90 days of traffic of 200 models with planted faults, minute by minute, through the code that evaluates alerts.
 
-`windows` decides which rules burn, `next_move` and `tells_already` which alerts fire; the kinds are those of the table. The
+`windows_of` decides which rules burn, `next_move` and `tells_already` which alerts fire; the kinds are those of the table. The
 traffic is random, with a day's rhythm and failures that the objective allows. The same seed gives the same figures.
 `alert_kinds` simulates the kinds of alert that are not about an objective.
 
@@ -111,20 +111,29 @@ def alerts_of(requests: Sequence[int], bad: Sequence[int]) -> Iterator[Fired]:
     """Yield the alerts that fire for one model, evaluated each minute."""
     from dashboard.alerts.life import Episode, Move, next_move, tells_already
     from dashboard.alerts.table import BY_NAME
-    from dashboard.objectives.burn import MINUTE, RULES, Series, Span, windows
+    from dashboard.objectives.burn import MINUTE, RULES, Series, Span, windows_of
 
     series = Series(Span(at * MINUTE, *counts) for at, counts in enumerate(zip(requests, bad, strict=True)))
     kinds = [BY_NAME[rule.kind] for rule in RULES]
     open_alerts: dict[str, tuple[str, float, float]] = {}  # kind -> state, since, seen_at
     ended: dict[str, float] = {}
-    may_burn = any_long_window_burns(requests, bad).tolist()
+    masks = long_windows_burn(requests, bad)
+    some = np.flatnonzero(np.any(masks, axis=0)).tolist()
+    may_burn = {minute: [bool(mask[minute]) for mask in masks] for minute in some}
     for minute in range(len(requests)):
-        if not may_burn[minute] and not open_alerts:
+        may = may_burn.get(minute)
+        if may is None and not open_alerts:
             continue
         now = float(minute * MINUTE)
-        rules = [one for one in windows(series, now, PERCENT) if one.goes_on] if may_burn[minute] else []
-        opens, goes_on = {one.rule.kind for one in rules if one.burns}, {one.rule.kind for one in rules}
+        chosen = [rule for rule, yes in zip(RULES, may, strict=True) if yes] if may else []
+        rules = [windows_of(rule, series, now + MINUTE, PERCENT) for rule in chosen]
+        opens = {one.rule.kind for one in rules if one.burns}
+        goes_on = {one.rule.kind for one in rules if one.goes_on}
+        if not goes_on and not open_alerts:
+            continue
         for kind in kinds:
+            if kind.name not in goes_on and kind.name not in open_alerts:
+                continue
             state, since, seen_at = open_alerts.get(kind.name, (None, now, now))
             found = kind.name in (opens if state is None else goes_on)
             firing = [Episode(name, None) for name, row in open_alerts.items() if row[0] == "firing"]
@@ -156,16 +165,16 @@ def alerts_of(requests: Sequence[int], bad: Sequence[int]) -> Iterator[Fired]:
                 open_alerts[kind.name] = (state, since, seen_at)
 
 
-def any_long_window_burns(requests: Sequence[int], bad: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return for each minute whether a rule may burn, by its long window alone: most minutes need no closer look."""
+def long_windows_burn(requests: Sequence[int], bad: Sequence[int]) -> list[np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    """Return for each rule the minutes in which it may burn, by its long window alone: most need no closer look."""
     from dashboard.objectives.burn import GOES_ON, MINUTE, RULES
 
     totals = [np.concatenate([[0], np.cumsum(counts)]) for counts in (requests, bad)]
-    last, found = np.arange(1, len(requests) + 1), np.zeros(len(requests), bool)
+    last, found = np.arange(1, len(requests) + 1), []
     for rule in RULES:
         first = np.maximum(last - rule.long_s // MINUTE, 0)
         in_window = [total[last] - total[first] for total in totals]
-        found |= in_window[1] >= 0.999 * GOES_ON * rule.factor * (1 - PERCENT / 100) * in_window[0]
+        found.append(in_window[1] >= 0.999 * GOES_ON * rule.factor * (1 - PERCENT / 100) * in_window[0])
     return found
 
 

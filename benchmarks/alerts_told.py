@@ -59,11 +59,22 @@ def stopped(part: str) -> Callable[[RolloutHouse], Iterator[float]]:
     return plant
 
 
-def failed_load(house: RolloutHouse) -> Iterator[float]:
-    """Version 2 has no source, while version 1 serves."""
+def failed_release(house: RolloutHouse) -> Iterator[float]:
+    """A release with version 2 is wanted, whose source has a mistake; the release before it serves on."""
     with broken(house, 2):
         began = time.time()
         house.call("PUT", f"models/{MODEL}/config", json={"text": config(house, "1, 2")})
+        yield began
+    house.call("PUT", f"models/{MODEL}/config", json={"text": config(house, "1")})
+
+
+def failed_load(house: RolloutHouse) -> Iterator[float]:
+    """The process of a version ends, and its source has a mistake by now; the other version serves on."""
+    house.call("PUT", f"models/{MODEL}/config", json={"text": config(house, "1, 2")})
+    house.holds()
+    with broken(house, 2):
+        began = time.time()
+        kill_and_wait(house.process_of(2))
         yield began
     house.call("PUT", f"models/{MODEL}/config", json={"text": config(house, "1")})
 
@@ -107,7 +118,8 @@ def config(house: RolloutHouse, versions: str) -> str:
 FAULTS = (
     Fault("all requests of a model fail", "spends its error budget", burning),
     Fault("a model does not load", "is not ready", not_ready),
-    Fault("a version of a model that serves does not load", "serves, but not as it should", failed_load),
+    Fault("a new release does not load", "in place of release", failed_release),
+    Fault("a version that served does not start again", "serves, but not as it should", failed_load),
     Fault("the server stops answering", "Server local does not answer", stopped("server")),
     Fault("the worker stops answering", "The worker does not answer", stopped("worker")),
     Fault("the watcher stops answering", "The watcher does not answer", stopped("watch")),

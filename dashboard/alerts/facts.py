@@ -7,7 +7,7 @@ from functools import cached_property
 
 from dashboard.catalog.selectors import NEED_ATTENTION, ModelSummary, Standing, models_standing, summaries_of
 from dashboard.metrics.samples import decode
-from dashboard.models import MetricSample, Objective, Server
+from dashboard.models import AlertOff, MetricSample, Objective, Server
 from dashboard.objectives.burn import Burning, windows
 from dashboard.objectives.selectors import objectives, series_of
 from dashboard.servers.selectors import all_down, servers
@@ -39,6 +39,14 @@ class Facts:
     def __init__(self, now: datetime) -> None:
         self.now = now
         self.timestamp = now.timestamp()
+
+    @cached_property
+    def off(self) -> dict[str, set[str]]:
+        """The kinds that are switched off, each with the names of its models; "" stands for the installation."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for kind, model_name in AlertOff.objects.values_list("kind", "model__name"):
+            found[kind].add(model_name or "")
+        return found
 
     @cached_property
     def servers(self) -> list[Server]:

@@ -2,7 +2,8 @@
 
 A finder (`finders`, `machine`) says for which subjects the condition holds now. An alert fires when that has been so for
 `hold_s`, and resolves when it has not been so for `clear_s`. `unless` names other alerts: while one of them fires on the same
-subject, and so many seconds after its end, this one does not, because it would tell the same fault again.
+subject, and so many seconds after its end, this one does not, because it would tell the same fault again. `switches` turns a
+kind off.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,11 +16,15 @@ from dashboard.alerts.rules import find_by_rule
 from dashboard.models import AlertRule
 from dashboard.objectives.burn import DAY, HOUR, MINUTE
 from dashboard.shared.choices import Severity
+from dashboard.shared.exceptions import NotFound
 
 
 @dataclass(frozen=True, slots=True)
 class AlertKind:
-    """A kind of alert. name: as in an alert's row. button: a verb; it leads to the page that a finding names."""
+    """A kind of alert. name: as in an alert's row. button: a verb; it leads to the page that a finding names.
+
+    of_model: whether its subjects belong to models, for each of which it can be switched off.
+    """
 
     name: str
     label: str
@@ -31,6 +36,7 @@ class AlertKind:
     hold_s: float = 15.0
     clear_s: float = 60.0
     unless: Mapping[str, float] = field(default_factory=dict)
+    of_model: bool = False
 
 
 # A burning budget counts as calm when its short window has been calm for once more its length. A slower rule waits until a
@@ -47,6 +53,7 @@ DEFAULTS = (
         "Read the reason, and correct the model or go back to a release that served.",
         "Open the model",
         finders.not_ready,
+        of_model=True,
     ),
     AlertKind(
         "burn_fast",
@@ -59,6 +66,7 @@ DEFAULTS = (
         0,
         5 * MINUTE,
         {"not_ready": 5 * MINUTE},
+        of_model=True,
     ),
     AlertKind(
         "burn",
@@ -71,6 +79,7 @@ DEFAULTS = (
         0,
         30 * MINUTE,
         {"not_ready": 6 * HOUR, "burn_fast": 6 * HOUR},
+        of_model=True,
     ),
     AlertKind(
         "burn_slow",
@@ -83,6 +92,7 @@ DEFAULTS = (
         0,
         6 * HOUR,
         {"not_ready": 3 * DAY, "burn_fast": 3 * DAY, "burn": 3 * DAY},
+        of_model=True,
     ),
     AlertKind(
         "load_failed",
@@ -95,6 +105,7 @@ DEFAULTS = (
         30,
         60,
         {"not_ready": 0},
+        of_model=True,
     ),
     AlertKind(
         "serves_instead",
@@ -107,6 +118,7 @@ DEFAULTS = (
         30,
         60,
         {"not_ready": 0},
+        of_model=True,
     ),
     AlertKind(
         "crashes",
@@ -151,6 +163,7 @@ DEFAULTS = (
         finders.queue_grows,
         0,
         2 * MINUTE,
+        of_model=True,
     ),
     AlertKind(
         "memory",
@@ -184,6 +197,7 @@ DEFAULTS = (
         finders.guardrail,
         0,
         0,
+        of_model=True,
     ),
     AlertKind(
         "data_drift",
@@ -195,6 +209,7 @@ DEFAULTS = (
         finders.data_drift,
         0,
         60,
+        of_model=True,
     ),
     AlertKind(
         "ends_soon",
@@ -225,6 +240,13 @@ def kind_of_rule(rule: AlertRule) -> AlertKind:
     return AlertKind(
         kind_name(rule), rule.name, rule.severity, means, "See the charts of that time.", "See the charts", find, 0, 60
     )
+
+
+def default_kind(name: str) -> AlertKind:
+    """Return a default kind. Raises NotFound if there is none of that name."""
+    if name not in BY_NAME:
+        raise NotFound(f"there is no alert '{name[:40]}' without a setting")
+    return BY_NAME[name]
 
 
 def kinds() -> list[AlertKind]:

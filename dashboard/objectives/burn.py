@@ -108,10 +108,11 @@ def burn_rate(counts: Counts, percent: float) -> float:
 def windows(series: Series, now: float, percent: float) -> list[Burning]:
     """Return every rule with its windows at a moment, the most urgent first. Windows end with the last whole minute."""
     end = now - now % MINUTE + MINUTE
-    return [_windows(rule, series, end, percent) for rule in RULES]
+    return [windows_of(rule, series, end, percent) for rule in RULES]
 
 
-def _windows(rule: Rule, series: Series, end: float, percent: float) -> Burning:
+def windows_of(rule: Rule, series: Series, end: float, percent: float) -> Burning:
+    """Return a rule with its windows. end: of both, in Unix seconds; a whole minute."""
     share = rule.factor * (1 - percent / 100)
     long = series.between(end - rule.long_s, end)
     begin = max(end - rule.long_s, min(end - rule.short_s, series.begin_of(SHORT_BAD / share, end)))
