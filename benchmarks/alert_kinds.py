@@ -224,13 +224,13 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind("not_ready", failed(300, serves=False), "its load failed", failed(12, serves=False), "for 12 s"),
-    Kind("load_failed", failed(300, serves=True), "a version fails", failed(27, serves=True), "for 27 s"),
-    Kind("serves_instead", instead(300), "the wanted release fails", instead(27), "for 27 s"),
+    Kind("not_ready", failed(90, serves=False), "its load failed", failed(12, serves=False), "for 12 s"),
+    Kind("load_failed", failed(90, serves=True), "a version fails", failed(12, serves=True), "for 12 s"),
+    Kind("serves_instead", instead(90), "the wanted release fails", instead(12), "for 12 s"),
     Kind("crashes", crashing([0, 60, 60]), "3 in 2 min", crashing([0, 60, 900]), "3 in 16 min, 2 of them at once"),
-    Kind("server_down", down(300), "no answer for 5 min", down(9), "for 9 s"),
-    Kind("process_silent", silent("watch", 300), "`watch`, for 5 min", silent("watch", 12), "for 12 s"),
-    Kind("process_silent", silent("worker", 300), "the worker, for 5 min", silent("worker", 12), "for 12 s"),
+    Kind("server_down", down(90), "no answer for 90 s", down(9), "for 9 s"),
+    Kind("process_silent", silent("watch", 90), "`watch`, for 90 s", silent("watch", 12), "for 12 s"),
+    Kind("process_silent", silent("worker", 90), "the worker, for 90 s", silent("worker", 12), "for 12 s"),
     Kind(
         "queue_grows",
         queue(lambda s: s // 3, 400),
@@ -238,17 +238,17 @@ KINDS = (
         queue(lambda s: s % 120, 600),
         "bursts of 120 that are worked off",
     ),
-    Kind("memory", share("memory", 0.03, 300), "3 % left for 5 min", share("memory", 0.03, 27), "for 27 s"),
-    Kind("disk", share("disk", 0.001, 300), "0.1 % left for 5 min", share("disk", 0.001, 27), "for 27 s"),
+    Kind("memory", share("memory", 0.03, 90), "3 % left for 90 s", share("memory", 0.03, 27), "for 27 s"),
+    Kind("disk", share("disk", 0.001, 90), "0.1 % left for 90 s", share("disk", 0.001, 27), "for 27 s"),
     Kind(
         "guardrail",
-        rolled_back("rolled_back", 300),
+        rolled_back("rolled_back", 90),
         "a rollout is rolled back",
         rolled_back("aborted", 60),
         "a person ends a rollout",
     ),
-    Kind("data_drift", drifted(3, 300), "3 of 7 columns", drifted(0, 60), "a window without drift"),
-    Kind("ends_soon", ending(6.9, 300), "a token, in 6.9 days", ending(7.5, 60), "in 7.5 days"),
+    Kind("data_drift", drifted(3, 90), "3 of 7 columns", drifted(0, 60), "a window without drift"),
+    Kind("ends_soon", ending(6.9, 90), "a token, in 6.9 days", ending(7.5, 60), "in 7.5 days"),
 )
 
 

@@ -97,7 +97,9 @@ def quiet_end(channel: AlertChannel, now: datetime) -> datetime | None:
     if not within:
         return None
     day = here.date() + timedelta(days=1 if end <= clock else 0)
-    return datetime.combine(day, time(end.hour, end.minute), here.tzinfo)
+    found = datetime.combine(day, time(end.hour, end.minute), here.tzinfo)
+    # Where clocks are put back, an hour comes twice: in its second turn the end is that of the second turn.
+    return found if found > now else found.replace(fold=1)
 
 
 def deliveries_send(*, overdue_s: float = 0.0, now: Callable[[], datetime] = timezone.now) -> int:

@@ -118,7 +118,7 @@ def _advance(kind: AlertKind, alert: Alert, finding: Finding | None, now: dateti
     )
     rows = Alert.objects.filter(pk=alert.pk, state=alert.state)
     if move == Move.DISCARD:
-        rows.delete()
+        rows.filter(seen_at__lte=now - timedelta(seconds=kind.hold_s)).delete()
     elif move == Move.FIRE and finding is not None:
         # The figures of the moment in which it fires are those that people are told.
         title, detail = plain(finding.title)[:300], plain(finding.detail)[:_MOST_DETAIL]

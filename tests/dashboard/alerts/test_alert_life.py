@@ -62,7 +62,17 @@ def test_a_short_condition_leaves_no_alert(condition: Condition) -> None:
     condition.look()
     condition.subjects = set()
     condition.look(5)
+    assert states() == ["pending"]
+    condition.look(5)
     assert states() == []
+
+
+def test_a_condition_that_comes_and_goes_is_told(condition: Condition, webhook: AlertChannel) -> None:
+    """As that of a model whose process ends again and again, and is ready in between."""
+    for subjects in ({"a"}, set(), {"a"}, set(), {"a"}):
+        condition.subjects = subjects
+        condition.look(4)
+    assert (states(), told()) == (["firing"], ["fired"])
 
 
 def test_two_evaluators_tell_once(condition: Condition, webhook: AlertChannel) -> None:
