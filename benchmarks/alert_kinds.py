@@ -3,9 +3,13 @@
 The rows that the other processes write are written into a database of its own, and `alerts_evaluate` is called every three
 seconds of simulated time around each event, and every six hours in between. Each kind has noise too: what looks like the fault, but
 is over too soon, or is not enough. Simulated are the clock, heartbeats, and the readings of memory and disk.
+
+    python -m benchmarks.alert_kinds [--days 90] [--models 200] [--each 10] [--write]
 """
 
+import argparse
 import os
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,10 +21,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+MARKS = re.compile(r"(<!-- kinds -->\n).*?(<!-- end of kinds -->)", re.DOTALL)
 BEGIN = datetime(2026, 6, 1, tzinfo=UTC)
 STEP_S = 3
 QUIET_S = 6 * 3600  # between two evaluations while nothing happens
-EACH = int(os.environ.get("EACH","10"))  # faults of each kind, and as much noise
 LONGEST_S = 1200  # a fault that was not told by then is not found
 
 
@@ -265,14 +270,14 @@ class Outcome:
     evaluations: int = 0
 
 
-def simulate(days: int, models: int, seed: int = 0) -> Outcome:
-    """Plant everything, one event after another at random times, on random models."""
+def simulate(days: int, models: int, each: int) -> Outcome:
+    """Plant everything, one event after another at random times, on random models. each: faults of a kind, and noise."""
     from dashboard.alerts.services import alerts_evaluate
     from dashboard.models import Alert
 
-    chance, house, outcome = np.random.default_rng(seed), House(models), Outcome()
+    chance, house, outcome = np.random.default_rng(0), House(models), Outcome()
     house.replace_readings()
-    plan = [(place, fault) for place in range(len(KINDS)) for fault in (True, False) for _ in range(EACH)]
+    plan = [(place, fault) for place in range(len(KINDS)) for fault in (True, False) for _ in range(each)]
     begins = np.sort(chance.uniform(0, days * 86400 / len(plan) * 0.5, len(plan))) + np.arange(len(plan)) * (
         days * 86400 / len(plan) * 0.9
     )
@@ -335,8 +340,13 @@ def table(outcome: Outcome, days: int, models: int) -> str:
     return "\n".join(rows) + "\n"
 
 
-def run(days: int, models: int) -> str:
-    """Simulate in a data folder of its own, and return the table. Call this before Django is set up."""
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--days", type=int, default=90)
+    parser.add_argument("--models", type=int, default=200)
+    parser.add_argument("--each", type=int, default=10, help="faults of each kind, and as much noise")
+    parser.add_argument("--write", action="store_true", help="write the table to docs/performance.md")
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= {"DJANGO_SETTINGS_MODULE": "dashboard.settings", "SLIPWAY_DATA": str(Path(folder) / "data")}
         import django
@@ -345,11 +355,14 @@ def run(days: int, models: int) -> str:
         from django.core.management import call_command
 
         call_command("migrate", verbosity=0)
-        outcome = simulate(days, models)
+        outcome = simulate(given.days, given.models, given.each)
         print(*outcome.false, sep="\n")
         print("not resolved:", dict(outcome.unresolved))
-        return table(outcome, days, models)
+        text = table(outcome, given.days, given.models)
+    print(text)
+    if given.write:
+        PAGE.write_text(MARKS.sub(lambda mark: mark[1] + text + mark[2], PAGE.read_text()))
 
 
 if __name__ == "__main__":
-    print(run(90, 200))
+    main()

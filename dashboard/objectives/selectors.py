@@ -4,11 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dashboard.models import Model, Objective, ObjectiveCount
+from django.db.models import Q
+
+from dashboard.models import AlertOff, Model, Objective, ObjectiveCount
 from dashboard.objectives.burn import (
     HOUR,
     MINUTE,
     PERIOD_S,
+    RULES,
     Budget,
     Burning,
     Series,
@@ -23,13 +26,17 @@ _FINE_HOURS = 6
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """An objective with its budget, its windows, and the bad requests of the period by reason."""
+    """An objective with its budget, its windows, and the bad requests of the period by reason.
+
+    off: the kinds of alert about it that are switched off.
+    """
 
     objective: Objective
     budget: Budget
     windows: Sequence[Burning]
     failed: int
     slow: int
+    off: frozenset[str]
 
     @property
     def burns(self) -> bool:
@@ -69,12 +76,14 @@ def standing_of(objective: Objective, now: float) -> Standing:
     series, percent = series_of([objective], now)[objective.pk], objective.percent
     rows = ObjectiveCount.objects.filter(objective=objective, resolution=HOUR, at__gte=int(now) - PERIOD_S)
     parts = list(rows.values_list("failed", "slow"))
+    off = AlertOff.objects.filter(Q(model=None) | Q(model=objective.model), kind__in=[rule.kind for rule in RULES])
     return Standing(
         objective,
         budget(series, now, percent),
         windows(series, now, percent),
         sum(failed for failed, _ in parts),
         sum(slow for _, slow in parts),
+        frozenset(off.values_list("kind", flat=True)),
     )
 
 

@@ -12,7 +12,7 @@ from dashboard.alerts.outbox import alerts_tell
 from dashboard.alerts.services import alerts_evaluate
 from dashboard.alerts.switches import kind_switch
 from dashboard.alerts.table import DEFAULTS, default_kind
-from dashboard.models import Alert, AlertChannel, AlertOff, AuditEntry, ModelState, ModelSync, Server, Version
+from dashboard.models import Alert, AlertChannel, AlertOff, AuditEntry, ModelState, ModelSync, Objective, Server, Version
 from dashboard.shared.exceptions import Forbidden, Invalid, NotFound
 
 pytestmark = pytest.mark.django_db
@@ -92,6 +92,9 @@ def test_page_and_rest_switch_it_and_tell_so(api: APIClient, relu: Version, root
     listed = {row["name"]: row for row in api.get("/api/v1/alerts/kinds").data["results"]}
     assert [name for name, row in listed.items() if not row["on"]] == ["disk"]
     client = as_person(is_superuser=True)
+    Objective.objects.create(model=relu.model, percent=99.9, counted=True)
+    objective = client.get("/models/relu/objective").content.decode()
+    assert objective.count("switched off: nobody is told") == 1
     page = client.get("/alerts/").content.decode()
     assert "by root" in page
     assert "Switch on Disk nearly full" in page

@@ -60,6 +60,7 @@ def running(folder: Path, sinks: Sinks, **environment: str) -> Iterator[RolloutH
         capture = house.call("POST", f"models/{MODEL}/captures", json={"percent": 100, "consent": True})["id"]
         with house.asking():
             yield house
+        house.holds()  # whatever was killed is there again
         house.call("POST", f"models/{MODEL}/captures/{capture}/stop")
         found = {}
 
