@@ -165,6 +165,15 @@ def test_an_e_mail_says_what_it_means_and_what_to_do(condition: Condition, root:
     assert str(only().uid) in message.extra_headers["Message-ID"]
 
 
+def test_a_name_of_two_lines_is_one_line_of_a_subject(condition: Condition, root: Actor) -> None:
+    channel_create(actor=root, name="mail", kind="email", address="oncall@example.org")
+    condition.subjects = {"a\nBcc: b@example.org"}
+    condition.look()
+    condition.look(10)
+    assert send(condition) == 1
+    assert mail.outbox[0].subject == "[Firing] a Bcc: b@example.org is planted"
+
+
 def test_slack_and_pagerduty_get_their_own_formats(condition: Condition, receiver: Receiver, root: Actor) -> None:
     channel_create(actor=root, name="s", kind="slack", address=receiver.address)
     channel_create(actor=root, name="p", kind="pagerduty", address=receiver.address, secret="R0UT1NG")
