@@ -1,8 +1,8 @@
 """Simulates 90 days of an installation of 200 models with planted faults of every kind of alert that is not about an objective.
 
 The rows that the other processes write are written into a database of its own, and `alerts_evaluate` is called every three
-seconds of simulated time around each event, and every six hours in between. Each kind has noise too: what looks like the fault, but
-is over too soon, or is not enough. Simulated are the clock, heartbeats, and the readings of memory and disk.
+seconds of simulated time around each event, and every six hours in between. Each kind has noise too: what looks like the fault,
+but is over too soon, or is not enough. Simulated are the clock, heartbeats, and the readings of memory and disk.
 
     python -m benchmarks.alert_kinds [--days 90] [--models 200] [--each 10] [--write]
 """
@@ -61,12 +61,14 @@ class House:
         from dashboard.shared import heartbeat
 
         total = 1 << 40
-        setattr(machine, "machine_memory", lambda: machine.Memory(int(self.memory * total), total))
-        setattr(machine, "disk_usage", lambda _: (total, 0, int(self.disk * total)))
-        setattr(heartbeat, "_age", lambda name: self.heard.get(name, 0.0))
+        machine.machine_memory = lambda *_: machine.Memory(int(self.memory * total), total)
+        machine.disk_usage = lambda _: (total, 0, int(self.disk * total))
+        heartbeat._age = lambda name: self.heard.get(name, 0.0)
 
 
-Event = Callable[[House, str], Iterator[None]]  # changes rows until its first yield, and each step; ends when it is over
+Event = Callable[
+    [House, str], Iterator[None]
+]  # changes rows until its first yield, and each step; ends when it is over
 
 
 def _for(seconds: float) -> Iterator[None]:
@@ -326,7 +328,7 @@ def table(outcome: Outcome, days: int, models: int) -> str:
         f"{sum(outcome.planted.values())} planted faults and {sum(outcome.noise.values())} harmless events, and every six "
         f"hours in between. False alarms: **{len(outcome.false)}**.",
         "",
-        "| alert | planted fault | planted | found | told again | seconds to the alert: least | median | longest | harmless | told |",
+        "| alert | fault | planted | found | told again | seconds to the alert: least | median | longest | harmless | told |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for place, kind in enumerate(KINDS):
@@ -334,9 +336,8 @@ def table(outcome: Outcome, days: int, models: int) -> str:
         times = f"{min(delays):.0f} | {median(delays):.0f} | {max(delays):.0f}" if delays else "– | – | –"
         told = sum(one.endswith(f" after {kind.name}") for one in outcome.false)
         counts = f"{outcome.planted[place]} | {len(delays)} | {outcome.again[place]} | {times}"
-        rows.append(
-            f"| {BY_NAME[kind.name].label} | {kind.fault_words} | {counts} | {outcome.noise[place]}: {kind.noise_words} | {told} |"
-        )
+        harmless = f"{outcome.noise[place]}: {kind.noise_words}"
+        rows.append(f"| {BY_NAME[kind.name].label} | {kind.fault_words} | {counts} | {harmless} | {told} |")
     return "\n".join(rows) + "\n"
 
 

@@ -227,7 +227,7 @@ def table(outcome: Outcome, days: int, models: int) -> str:
         f"{models} models, {days} days, {outcome.requests:,} requests, {outcome.evaluations:,} evaluations, one a minute",
         f"for each model; the objective is {PERCENT} %. False alarms: **{outcome.false}**.",
         "",
-        "| planted fault | planted | found | then told as more urgent | told again | minutes to the first alert: least | median | longest |",
+        "| fault | planted | found | then told as more urgent | told again | minutes to the alert: least | median | longest |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for fault in FAULTS:

@@ -96,7 +96,7 @@ def crashes(house: RolloutHouse) -> Iterator[float]:
         pid = wait_until(lambda: house.pid("server"), what="the server runs")
         kill_and_wait(pid)
         began = time.time()
-        wait_until(lambda: house.pid("server") not in (0, pid), what="another server")
+        wait_until(lambda killed=pid: house.pid("server") not in (0, killed), what="another server")
     yield began
 
 
@@ -144,10 +144,15 @@ def measure(house: RolloutHouse, sinks: Sinks, fault: Fault) -> Told:
 
 
 def table(found: dict[str, list[Told]]) -> str:
-    rows = ["| planted fault | times | webhook: least | median | longest | e-mail: longest |", "| --- | --- | --- | --- | --- | --- |"]
+    rows = [
+        "| fault | times | webhook: least | median | longest | e-mail: longest |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
     for name, times in found.items():
         posts = [one.webhook for one in times]
-        figures = f"{min(posts):.0f} s | {median(posts):.0f} s | {max(posts):.0f} s | {max(one.mail for one in times):.0f} s"
+        figures = (
+            f"{min(posts):.0f} s | {median(posts):.0f} s | {max(posts):.0f} s | {max(one.mail for one in times):.0f} s"
+        )
         rows.append(f"| {name} | {len(times)} | {figures} |")
     return "\n".join(rows) + "\n"
 
@@ -159,16 +164,16 @@ def main() -> None:
     parser.add_argument("--only", default="", help="faults whose names contain this")
     given = parser.parse_args()
     found: dict[str, list[Told]] = {}
-    with Sinks() as sinks, tempfile.TemporaryDirectory() as folder:
-        with RolloutHouse(Path(folder), "admin", **sinks.environment) as house:
-            prepare(house, sinks)
-            for number in range(given.rounds):
-                for fault in FAULTS:
-                    if given.only in fault.name:
-                        told = measure(house, sinks, fault)
-                        found.setdefault(fault.name, []).append(told)
-                        print(f"{number}: {fault.name}: {told.webhook:.1f} s, {told.mail:.1f} s", flush=True)
-                wait_until(lambda: not firing(house), 900, "all is resolved")
+    folder = tempfile.TemporaryDirectory()
+    with Sinks() as sinks, folder as data, RolloutHouse(Path(data), "admin", **sinks.environment) as house:
+        prepare(house, sinks)
+        for number in range(given.rounds):
+            for fault in FAULTS:
+                if given.only in fault.name:
+                    told = measure(house, sinks, fault)
+                    found.setdefault(fault.name, []).append(told)
+                    print(f"{number}: {fault.name}: {told.webhook:.1f} s, {told.mail:.1f} s", flush=True)
+            wait_until(lambda: not firing(house), 900, "all is resolved")
     text = table(found)
     print(text)
     if given.write:

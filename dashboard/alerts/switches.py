@@ -24,9 +24,7 @@ def kind_switch(*, kind: AlertKind, actor: Actor, on: bool, model: Model | None 
         if on:
             changed = bool(AlertOff.objects.filter(kind=kind.name, model=model).delete()[0])
         else:
-            _, changed = AlertOff.objects.get_or_create(
-                kind=kind.name, model=model, defaults={"by_name": actor.name}
-            )
+            _, changed = AlertOff.objects.get_or_create(kind=kind.name, model=model, defaults={"by_name": actor.name})
             of_model = model.name if model is not None else ""
             alerts_close(kind=kind.name, actor=actor, why=f"switched off {where}", model_name=of_model)
         if changed:

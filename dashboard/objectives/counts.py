@@ -65,7 +65,9 @@ def objectives_count(now: float, seconds: int) -> None:
     if not found:
         return
     start = int(now - seconds) // MINUTE * MINUTE
-    rows = MetricSample.objects.exclude(model_name="").filter(_newest_seconds(start) | Q(resolution=_FINE, at__gte=start))
+    rows = MetricSample.objects.exclude(model_name="").filter(
+        _newest_seconds(start) | Q(resolution=_FINE, at__gte=start)
+    )
     names = {one.model.name for one in found}
     if len(names) <= _MOST_NAMES:
         rows = rows.filter(model_name__in=names)

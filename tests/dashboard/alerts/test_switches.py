@@ -12,7 +12,17 @@ from dashboard.alerts.outbox import alerts_tell
 from dashboard.alerts.services import alerts_evaluate
 from dashboard.alerts.switches import kind_switch
 from dashboard.alerts.table import DEFAULTS, default_kind
-from dashboard.models import Alert, AlertChannel, AlertOff, AuditEntry, ModelState, ModelSync, Objective, Server, Version
+from dashboard.models import (
+    Alert,
+    AlertChannel,
+    AlertOff,
+    AuditEntry,
+    ModelState,
+    ModelSync,
+    Objective,
+    Server,
+    Version,
+)
 from dashboard.shared.exceptions import Forbidden, Invalid, NotFound
 
 pytestmark = pytest.mark.django_db

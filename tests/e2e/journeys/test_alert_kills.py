@@ -134,9 +134,13 @@ def told_once(house: RolloutHouse, sinks: Sinks, *, ended: bool = False) -> None
     by_mail: dict[tuple[str, str], set[str]] = defaultdict(set)
     for mail in sinks.mails:
         by_mail[mail.title, mail.what].add(mail.uid)
-    turns = {title: uids for (title, what), uids in by_mail.items() if title.startswith("Token turn") and what == "fired"}
+    turns = {
+        title: uids for (title, what), uids in by_mail.items() if title.startswith("Token turn") and what == "fired"
+    }
     assert all(len(uids) == 1 for uids in turns.values()), turns
-    uids = {str(uuid.UUID(uid)) for (uid,) in house.up.query("SELECT uid FROM dashboard_alertdelivery WHERE state = 'sent'")}
+    uids = {
+        str(uuid.UUID(uid)) for (uid,) in house.up.query("SELECT uid FROM dashboard_alertdelivery WHERE state = 'sent'")
+    }
     came = {got.uid for got, _ in sinks.posts} | {id_of(mail) for mail in sinks.mails}
     assert uids <= came, "what counts as sent has arrived"
     faults = {title for (title, what) in by_mail if title.startswith("Token turn")}
