@@ -80,8 +80,9 @@ def told_under(house: RolloutHouse, sinks: Sinks, turn: str, harm: Callable[[], 
 
     def at_post() -> None:
         sinks.on_post = lambda: None
-        done.append(Thread(target=harm))
-        done[0].start()
+        thread = Thread(target=harm)
+        thread.start()
+        done.append(thread)
 
     sinks.on_post = at_post
     plant(house, turn)
