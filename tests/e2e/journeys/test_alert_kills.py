@@ -10,10 +10,11 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 
+import httpx
 import pytest
 
 from dashboard.alerts.outbox import CLAIM_S
@@ -60,8 +61,8 @@ def running(folder: Path, sinks: Sinks, **environment: str) -> Iterator[RolloutH
         capture = house.call("POST", f"models/{MODEL}/captures", json={"percent": 100, "consent": True})["id"]
         with house.asking():
             yield house
-        house.holds()  # whatever was killed is there again
-        house.call("POST", f"models/{MODEL}/captures/{capture}/stop")
+        address = f"models/{MODEL}/captures/{capture}/stop"
+        wait_until(lambda: done(house, address), START_TIMEOUT_S, "the dashboard is there again")
         found = {}
 
         def ended() -> bool:
@@ -72,6 +73,13 @@ def running(folder: Path, sinks: Sinks, **environment: str) -> Iterator[RolloutH
         assert found["waiting"] == 0
         assert found["chosen"] == found["written"] + sum(found["dropped"].values()) + found["lost"], found
         assert found["written"] > 0
+
+
+def done(house: RolloutHouse, address: str) -> bool:
+    with suppress(httpx.TransportError):
+        house.call("POST", address)
+        return True
+    return False
 
 
 def told_under(house: RolloutHouse, sinks: Sinks, turn: str, harm: Callable[[], object]) -> None:
