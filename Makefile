@@ -89,8 +89,10 @@ bench-tuning: $(VENV)/.installed-dev  ## Replay the search of tunings over the g
 	$(if $(GRIDS),$(BIN)/python -m benchmarks.tuning_grids record $(GRIDS) --seconds $(or $(TUNING_SECONDS),1800))
 	$(BIN)/python -m benchmarks.tuning_grids replay $(or $(GRIDS),tests/dashboard/tuning/grids)
 
-bench-alerts: $(VENV)/.installed-dev  ## Simulate alerts for 90 days of 200 models, and write what was found to docs/performance.md.
+bench-alerts: $(VENV)/.installed-dev  ## Simulate alerts for 90 days of 200 models, measure how soon people are told, and write both to docs/performance.md.
 	$(BIN)/python -m benchmarks.alerts --write
+	$(BIN)/python -m benchmarks.alert_kinds --write
+	$(BIN)/python -m benchmarks.alerts_told --write
 
 bench-drift: $(VENV)/.installed-dev  ## Measure which shifts the data drift finds, and write the tables of docs/drift.md.
 	$(BIN)/python -m benchmarks.drift

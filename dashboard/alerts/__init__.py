@@ -3,6 +3,7 @@
 
 table      the alerts that exist, a line each; `finders`, `machine` and `rules` find what they are about in `facts`
 life       the states of an alert, as pure functions; `services` evaluates, acknowledges and mutes
+switches   turns default alerts off and on, for the installation or for one model
 outbox     messages to be sent: made once, claimed by one process, tried again; `tasks` sends them in the worker
 channels   the ways to tell people; `formats` has what each of them is sent, and `posting` connects
 """

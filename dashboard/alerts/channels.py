@@ -120,7 +120,7 @@ def rule_delete(*, rule: AlertRule, actor: Actor) -> None:
     """Remove an own alert; if it fires, it is resolved."""
     require(actor, Right.OPERATE)
     with transaction.atomic():
-        alerts_close(kind=kind_name(rule), actor=actor)
+        alerts_close(kind=kind_name(rule), actor=actor, why="its rule was removed")
         if AlertRule.objects.filter(pk=rule.pk).delete()[0]:
             _record(actor, "alert.rule_delete", f"Removed own alert {rule.name}")
 

@@ -11,8 +11,8 @@ from dashboard.alerts.facts import QUEUE_S, Facts, Finding
 from dashboard.drift.selectors import drift_found
 from dashboard.metrics.samples import FINE
 from dashboard.models import ModelState, Rollout, ServerEvent, TruthMetric
-from dashboard.objectives.burn import burning
-from dashboard.objectives.selectors import bad_between, objectives, series_of
+from dashboard.objectives.burn import span
+from dashboard.objectives.selectors import bad_between
 from dashboard.rollouts.selectors import rollouts_of_note
 from dashboard.shared import heartbeat
 from dashboard.shared.choices import DesiredState, EventKind, ModelStatus, RolloutState, ServerStatus, Severity
@@ -47,23 +47,20 @@ def burns(kind: str) -> Callable[[Facts], Iterator[Finding]]:
     """Return the finder of models whose budget burns by the rule of this kind."""
 
     def find(facts: Facts) -> Iterator[Finding]:
-        found = objectives()
-        series = series_of(found, facts.timestamp)
-        for one in found:
-            for burn in burning(series[one.pk], facts.timestamp, one.percent):
-                if burn.rule.kind == kind:
-                    name = one.model.name
-                    bad = bad_between(one, facts.timestamp - burn.rule.short_s, facts.timestamp)
-                    title = f"{name} spends its error budget {min(burn.long, burn.short):.3g} times too fast"
-                    detail = (
-                        f"The objective is {one.in_words}. The burn rate is {burn.long:.3g} over {_span(burn.rule.long_s)} and "
-                        f"{burn.short:.3g} over {_span(burn.rule.short_s)}; from {burn.rule.factor:g} on, people are told. "
-                        f"In the last {_span(burn.rule.short_s)}, {count(bad.failed)} requests failed"
-                        f"{'' if one.latency_ms is None else f' and {count(bad.slow)} were too slow'}."
-                    )
-                    part = SLOWEST if bad.slow > bad.failed else FAILED
-                    address = requests_address(name, facts.timestamp - burn.rule.long_s, part)
-                    yield Finding(name, title, detail, address, name)
+        for one, burn in facts.burning:
+            if burn.rule.kind == kind:
+                name = one.model.name
+                bad = bad_between(one, facts.timestamp - burn.short_s, facts.timestamp)
+                title = f"{name} spends its error budget {min(burn.long, burn.short):.3g} times too fast"
+                detail = (
+                    f"The objective is {one.in_words}. The burn rate is {burn.long:.3g} over {span(burn.rule.long_s)} and "
+                    f"{burn.short:.3g} over {span(burn.short_s)}; from {burn.rule.factor:g} on, people are told. "
+                    f"In the last {span(burn.short_s)}, {count(bad.failed)} requests failed"
+                    f"{'' if one.latency_ms is None else f' and {count(bad.slow)} were too slow'}."
+                )
+                part = SLOWEST if bad.slow > bad.failed else FAILED
+                address = requests_address(name, facts.timestamp - burn.rule.long_s, part)
+                yield Finding(name, title, detail, address, name, opens=burn.burns)
 
     return find
 
@@ -183,7 +180,3 @@ def _of_rollout(rollout: Rollout, title: str, detail: str) -> Finding:
     name = rollout.model.name
     address = reverse("model_rollout", args=[name, rollout.name])
     return Finding(f"{name} {rollout.name}"[:220], title, detail, address, name, Severity.WARNING)
-
-
-def _span(seconds: int) -> str:
-    return f"{seconds // 60} min" if seconds < 3600 else f"{seconds // 3600} h"

@@ -29,6 +29,7 @@ class Message:
     episode: str
     what: str
     kind: str
+    subject: str
     severity: str
     title: str
     detail: str
@@ -58,7 +59,7 @@ def message_of(delivery: AlertDelivery) -> Message:
     if alert is None:
         title, detail = "This is a test", f"Channel {delivery.channel.name} of Slipway works."
         link = settings.PUBLIC_URL + reverse("alerts")
-        return Message(uid, uid, "test", "test", Severity.WARNING, title, detail, "", "", link, delivery.created_at)
+        return Message(uid, uid, "test", "test", "", Severity.WARNING, title, detail, "", "", link, delivery.created_at)
     kind = kind_of(alert.kind)
     at = alert.resolved_at if delivery.what == "resolved" else alert.fired_at
     return Message(
@@ -66,6 +67,7 @@ def message_of(delivery: AlertDelivery) -> Message:
         f"slipway-alert-{alert.pk}",
         delivery.what,
         alert.kind,
+        alert.subject,
         alert.severity,
         alert.title,
         alert.detail,
@@ -84,6 +86,7 @@ def webhook(message: Message, _: AlertChannel) -> Mapping[str, object]:
         "alert": message.episode,
         "event": message.what,
         "kind": message.kind,
+        "subject": message.subject,
         "severity": message.severity,
         "title": message.title,
         "detail": message.detail,
@@ -108,7 +111,9 @@ def pagerduty(message: Message, channel: AlertChannel) -> Mapping[str, object]:
         "payload": {
             "summary": message.title[:1024],
             "source": "slipway",
-            "severity": "critical" if message.severity == Severity.CRITICAL else "warning",
+            "severity": "info" if message.what == "test" else str(message.severity),
+            "class": message.kind,
+            **({"component": message.subject} if message.subject else {}),
             "timestamp": message.at.isoformat(),
             "custom_details": {"detail": message.detail, "means": message.means, "do": message.do},
         },

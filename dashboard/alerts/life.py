@@ -1,7 +1,9 @@
 """The states of an alert, without I/O.
 
     (none) --found--> pending --found for hold_s--> firing --not found for clear_s--> resolved
-                      pending --not found--> (none)
+                      pending --not found for hold_s--> (none)
+
+So a condition that comes and goes, such as that of a process that ends again and again, is told as well.
 
 `services` writes each arrow as one statement that checks the old state, so that of two processes only one makes the move and
 tells people.
@@ -32,9 +34,9 @@ def next_move(
     if state is None:
         return Move.OPEN if found else Move.STAY
     if state == AlertState.PENDING:
-        if not found:
-            return Move.DISCARD
-        return Move.FIRE if now - since >= hold_s else Move.STAY
+        if found:
+            return Move.FIRE if now - since >= hold_s else Move.STAY
+        return Move.DISCARD if now - seen_at >= hold_s else Move.STAY
     return Move.RESOLVE if not found and now - seen_at >= clear_s else Move.STAY
 
 

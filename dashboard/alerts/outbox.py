@@ -12,7 +12,7 @@ and its record: then nobody can know whether it arrived.
 import logging
 import uuid
 from collections.abc import Callable
-from datetime import datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from django.db import transaction
@@ -97,7 +97,9 @@ def quiet_end(channel: AlertChannel, now: datetime) -> datetime | None:
     if not within:
         return None
     day = here.date() + timedelta(days=1 if end <= clock else 0)
-    return datetime.combine(day, time(end.hour, end.minute), here.tzinfo)
+    found = datetime.combine(day, time(end.hour, end.minute), here.tzinfo)
+    # Where clocks are put back, an hour comes twice: in its second turn the end is that of the second turn.
+    return (found if found > now else found.replace(fold=1)).astimezone(UTC)
 
 
 def deliveries_send(*, overdue_s: float = 0.0, now: Callable[[], datetime] = timezone.now) -> int:

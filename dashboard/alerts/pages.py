@@ -22,7 +22,9 @@ from dashboard.alerts.outbox import deliveries_dead, delivery_retry
 from dashboard.alerts.posting import shown_address
 from dashboard.alerts.rules import FIGURES
 from dashboard.alerts.services import alert_acknowledge, alert_mute, alert_unmute
-from dashboard.alerts.table import DEFAULTS
+from dashboard.alerts.switches import kind_switch
+from dashboard.alerts.table import default_kind
+from dashboard.catalog.selectors import model_get
 from dashboard.models import Alert, Model
 from dashboard.shared.choices import AlertState, ChannelKind, DeliveryState, Severity
 from dashboard.shared.exceptions import DashboardError, Invalid
@@ -43,7 +45,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
         "resolved": select.shown(page),
         "dead": deliveries_dead(),
         "channel_count": select.channels().filter(enabled=True).count(),
-        "kinds": DEFAULTS,
+        "kinds": select.kinds_switched(),
         "rules": select.rules(),
         "figures": FIGURES,
         "severities": Severity.choices,
@@ -89,6 +91,25 @@ def mute(request: HttpRequest, pk: int) -> HttpResponse:
         return call_service(request, alert_unmute, "People are told again.", "alert", pk, alert=found)
     done = "Muted: nobody is told about this until then."
     return call_service(request, alert_mute, done, "alert", pk, alert=found, minutes=minutes)
+
+
+@post("alerts/kinds/<str:kind>/switch", Right.ADMINISTER)
+def alert_kind_switch(request: HttpRequest, kind: str) -> HttpResponse:
+    """Switch a default alert off or on for the installation."""
+    return _switch(request, kind, None)
+
+
+@post("alerts/kinds/switch", Right.OPERATE)
+def alert_model_switch(request: HttpRequest) -> HttpResponse:
+    """Switch a default alert off or on for the model that the form names."""
+    return _switch(request, request.POST.get("kind", ""), model_get(request.POST.get("model_name", "")))
+
+
+def _switch(request: HttpRequest, name: str, model: Model | None) -> HttpResponse:
+    kind, on = default_kind(name), request.POST.get("on") == "on"
+    where = f"for {model.name}" if model is not None else "for the installation"
+    done = f"'{kind.label}' is switched {'on' if on else 'off'} {where}."
+    return call_service(request, kind_switch, done, "alerts", kind=kind, on=on, model=model)
 
 
 @post("alerts/rules", Right.OPERATE)

@@ -17,8 +17,10 @@ from dashboard.alerts.channels import (
 )
 from dashboard.alerts.outbox import delivery_retry
 from dashboard.alerts.services import alert_acknowledge, alert_mute, alert_unmute
-from dashboard.alerts.table import DEFAULTS
-from dashboard.models import Alert
+from dashboard.alerts.switches import kind_switch
+from dashboard.alerts.table import default_kind
+from dashboard.catalog.selectors import model_get
+from dashboard.models import Alert, Model
 from dashboard.web.rest.endpoint import Endpoint, at, data_of, fieldless
 
 
@@ -80,8 +82,33 @@ class AlertKinds(Endpoint):
 
     @extend_schema(operation_id="alerts_kinds", responses=serializers.AlertKindSerializer(many=True))
     def get(self, request: Request) -> Response:
-        """The alerts that exist without a setting."""
-        return self.page(DEFAULTS, serializers.AlertKindSerializer)
+        """The alerts that exist without a setting, and what of them is switched off."""
+        return self.page(select.kinds_switched(), serializers.AlertKindSerializer)
+
+
+@at("alerts/kinds/<str:kind>", "api_alert_kind")
+class AlertKindSwitch(Endpoint):
+    rights = {"PUT": Right.ADMINISTER}
+
+    @extend_schema(request=serializers.SwitchSerializer, responses=serializers.AlertKindSerializer)
+    def put(self, request: Request, kind: str) -> Response:
+        """Switches an alert off or on for the installation. Off resolves what fires of it."""
+        return _switched(self, kind, None, data_of(request, serializers.SwitchSerializer))
+
+
+@at("models/<str:name>/alerts/<str:kind>", "api_model_alert_kind")
+class ModelAlertSwitch(Endpoint):
+    rights = {"PUT": Right.OPERATE}
+
+    @extend_schema(request=serializers.SwitchSerializer, responses=serializers.AlertKindSerializer)
+    def put(self, request: Request, name: str, kind: str) -> Response:
+        """Switches an alert off or on for one model. Off resolves what fires of it."""
+        return _switched(self, kind, model_get(name), data_of(request, serializers.SwitchSerializer))
+
+
+def _switched(endpoint: Endpoint, name: str, model: Model | None, given: dict[str, bool]) -> Response:
+    kind_switch(kind=default_kind(name), actor=endpoint.actor, model=model, **given)
+    return Response(serializers.AlertKindSerializer(select.kinds_switched(name)[0]).data)
 
 
 @at("alerts/channels", "api_alert_channels")

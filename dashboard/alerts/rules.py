@@ -4,6 +4,7 @@ The figures of a window are computed from its merged histograms, as those of cha
 requests of these minutes.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -54,7 +55,8 @@ def find_by_rule(rule: AlertRule, facts: Facts) -> Iterator[Finding]:
     start -= start % FINE
     for server in facts.servers:
         value = figure_of(server, rule.model_name, rule.figure, start, start + 60 * rule.minutes)
-        if value is None or not (value > rule.threshold if rule.above else value < rule.threshold):
+        unknown = value is not None and math.isnan(value)
+        if value is None or not (unknown or (value > rule.threshold if rule.above else value < rule.threshold)):
             continue
         where = rule.model_name or server.name
         beyond = "above" if rule.above else "below"
@@ -67,15 +69,18 @@ def find_by_rule(rule: AlertRule, facts: Facts) -> Iterator[Finding]:
         else:
             address = charts_address(rule.model_name, facts.timestamp, server.name)
         subject = where if where == server.name else f"{where} on {server.name}"
-        yield Finding(subject[:220], title[:300], detail, address, rule.model_name)
+        yield Finding(subject[:220], title[:300], detail, address, rule.model_name, opens=not unknown)
 
 
 def figure_of(server: Server, model_name: str, name: str, start: int, end: int) -> float | None:
-    """Return a figure of [start, end) on one server; None if `watch` did not run, or nothing was measured."""
+    """Return a figure of [start, end) on one server; None if nothing was measured, NaN if it is unknown whether.
+
+    It is unknown if the server did not answer or `watch` did not run: then an alert that fires goes on, and none begins.
+    """
     rows = metrics_rows(server, "", FINE, start, end)
     whole = [(at, decode(data)) for at, data in rows.values_list("at", "data")]
     if not whole:
-        return None
+        return math.nan
     if FIGURES[name].process:
         processes = [sample.process for _, sample in whole if sample.process is not None]
         return float(merge_processes(processes)[name]) if processes else None  # type: ignore[literal-required]

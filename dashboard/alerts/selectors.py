@@ -1,13 +1,14 @@
 """Reads of alerts, channels and messages, for pages and REST."""
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from django.db.models import Case, Count, Exists, IntegerField, OuterRef, Q, QuerySet, Value, When
 from django.utils import timezone
 
-from dashboard.alerts.table import AlertKind, button_of, kind_of
-from dashboard.models import Alert, AlertChannel, AlertDelivery, AlertMute, AlertRule
+from dashboard.alerts.table import DEFAULTS, AlertKind, button_of, kind_of
+from dashboard.models import Alert, AlertChannel, AlertDelivery, AlertMute, AlertOff, AlertRule
 from dashboard.shared.choices import AlertState, DeliveryState, Severity
 from dashboard.shared.exceptions import NotFound
 
@@ -25,6 +26,35 @@ class Shown:
     @property
     def button(self) -> str:
         return button_of(self.kind, self.alert.address)
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """A default kind, and what of it is switched off."""
+
+    kind: AlertKind
+    off: Sequence[AlertOff]
+
+    @property
+    def whole(self) -> AlertOff | None:
+        """The row that switches it off for the installation, or None."""
+        return next((row for row in self.off if row.model is None), None)
+
+    @property
+    def on(self) -> bool:
+        return self.whole is None
+
+    @property
+    def off_for(self) -> list[str]:
+        return [row.model.name for row in self.off if row.model is not None]
+
+
+def kinds_switched(name: str = "") -> list[Switched]:
+    """Return the default kinds, or one of them, each with what is switched off."""
+    off: dict[str, list[AlertOff]] = defaultdict(list)
+    for row in AlertOff.objects.select_related("model"):
+        off[row.kind].append(row)
+    return [Switched(kind, off[kind.name]) for kind in DEFAULTS if name in ("", kind.name)]
 
 
 def alerts(state: str = "", model_name: str = "") -> QuerySet[Alert]:

@@ -44,7 +44,8 @@ def _mail(channel: AlertChannel, message: Message) -> None:
     domain = settings.DEFAULT_FROM_EMAIL.rpartition("@")[2].rstrip(">") or "slipway"
     # The same id in each attempt: mail programs show one message.
     headers = {"Message-ID": f"<{message.uid}@{domain}>", "Auto-Submitted": "auto-generated"}
-    mail = EmailMessage(message.headline[:200], message.text, to=[channel.address], headers=headers)
+    subject = " ".join(message.headline.split())  # a header is one line, whatever the names in it have
+    mail = EmailMessage(subject[:200], message.text, to=[channel.address], headers=headers)
     try:
         mail.send()
     except (OSError, smtplib.SMTPException) as error:

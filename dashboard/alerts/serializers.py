@@ -11,15 +11,28 @@ from dashboard.shared.choices import AlertState, ChannelKind, DeliveryState, Sev
 
 
 class AlertKindSerializer(serializers.Serializer[Any]):
-    """alerts.table.AlertKind"""
+    """alerts.selectors.Switched"""
 
-    name = serializers.CharField()
-    title = serializers.CharField(source="label")
-    severity = serializers.ChoiceField(Severity.choices)
-    means = serializers.CharField()
-    do = serializers.CharField()
-    hold_s = serializers.FloatField(help_text="Seconds that the condition must hold before people are told.")
-    clear_s = serializers.FloatField(help_text="Seconds without the condition after which it resolves.")
+    name = serializers.CharField(source="kind.name")
+    title = serializers.CharField(source="kind.label")
+    severity = serializers.ChoiceField(Severity.choices, source="kind.severity")
+    means = serializers.CharField(source="kind.means")
+    do = serializers.CharField(source="kind.do")
+    hold_s = serializers.FloatField(
+        source="kind.hold_s", help_text="Seconds that the condition must hold before people are told."
+    )
+    clear_s = serializers.FloatField(
+        source="kind.clear_s", help_text="Seconds without the condition after which it resolves."
+    )
+    of_model = serializers.BooleanField(
+        source="kind.of_model", help_text="Whether it can be switched off for one model."
+    )
+    on = serializers.BooleanField(help_text="False if it is switched off for the installation.")
+    off_for = serializers.ListField(child=serializers.CharField(), help_text="Models for which it is switched off.")
+
+
+class SwitchSerializer(serializers.Serializer[Any]):
+    on = serializers.BooleanField()
 
 
 class AlertEventSerializer(serializers.ModelSerializer[AlertEvent]):

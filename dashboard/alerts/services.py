@@ -7,6 +7,7 @@ later move is one statement that checks the old state; only the process whose st
 import logging
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from itertools import islice
 
 from django.conf import settings
 from django.db import Error, IntegrityError, transaction
@@ -43,7 +44,8 @@ def alerts_evaluate(*, now: datetime | None = None, only: Iterable[str] = ()) ->
         if names and kind.name not in names:
             continue
         try:
-            found = list(kind.find(facts))[:_FINDINGS]
+            off = facts.off.get(kind.name, ())
+            found = () if "" in off else islice((f for f in kind.find(facts) if f.model_name not in off), _FINDINGS)
             _settle(kind, {one.subject: one for one in found}, now)
         except Error:
             raise
@@ -66,7 +68,7 @@ def _settle(kind: AlertKind, found: dict[str, Finding], now: datetime) -> None:
             and _told_already(kind, subject, now)
         ):
             continue
-        if alert is None and finding is not None:
+        if alert is None and finding is not None and finding.opens:
             alert = _open(kind, finding, now)
         if alert is not None:
             _advance(kind, alert, finding, now)
@@ -116,7 +118,7 @@ def _advance(kind: AlertKind, alert: Alert, finding: Finding | None, now: dateti
     )
     rows = Alert.objects.filter(pk=alert.pk, state=alert.state)
     if move == Move.DISCARD:
-        rows.delete()
+        rows.filter(seen_at__lte=now - timedelta(seconds=kind.hold_s)).delete()
     elif move == Move.FIRE and finding is not None:
         # The figures of the moment in which it fires are those that people are told.
         title, detail = plain(finding.title)[:300], plain(finding.detail)[:_MOST_DETAIL]
@@ -178,13 +180,15 @@ def alert_unmute(*, alert: Alert, actor: Actor) -> Alert:
     return alert
 
 
-def alerts_close(*, kind: str, actor: Actor) -> None:
-    """Resolve the open alerts of a kind that is removed. Call this inside the transaction that removes it."""
-    Alert.objects.filter(kind=kind, state=AlertState.PENDING).delete()
-    for alert in Alert.objects.filter(kind=kind, state=AlertState.FIRING):
+def alerts_close(*, kind: str, actor: Actor, why: str, model_name: str = "") -> None:
+    """Resolve the open alerts of a kind that is removed or switched off, of one model or of all. Call this inside the
+    transaction that does so."""
+    found = Alert.objects.filter(kind=kind, **({"model_name": model_name} if model_name else {}))
+    found.filter(state=AlertState.PENDING).delete()
+    for alert in found.filter(state=AlertState.FIRING):
         rows = Alert.objects.filter(pk=alert.pk, state=AlertState.FIRING)
         if rows.update(state=AlertState.RESOLVED, resolved_at=timezone.now()):
-            event_record(alert, "resolved", actor.name, "its rule was removed")
+            event_record(alert, "resolved", actor.name, why)
 
 
 def alerts_forget() -> int:

@@ -2,7 +2,8 @@
 
 A finder (`finders`, `machine`) says for which subjects the condition holds now. An alert fires when that has been so for
 `hold_s`, and resolves when it has not been so for `clear_s`. `unless` names other alerts: while one of them fires on the same
-subject, and so many seconds after its end, this one does not, because it would tell the same fault again.
+subject, and so many seconds after its end, this one does not, because it would tell the same fault again. `switches` turns a
+kind off.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,13 +16,15 @@ from dashboard.alerts.rules import find_by_rule
 from dashboard.models import AlertRule
 from dashboard.objectives.burn import DAY, HOUR, MINUTE
 from dashboard.shared.choices import Severity
+from dashboard.shared.exceptions import NotFound
 
 
 @dataclass(frozen=True, slots=True)
 class AlertKind:
     """A kind of alert. name: as in an alert's row. button: a verb; it leads to the page that a finding names.
 
-    The button to a part of the tab Requests is named by that part (BUTTONS).
+    The button to a part of the tab Requests is named by that part (BUTTONS). of_model: whether its subjects belong to models,
+    for each of which it can be switched off.
     """
 
     name: str
@@ -34,11 +37,12 @@ class AlertKind:
     hold_s: float = 15.0
     clear_s: float = 60.0
     unless: Mapping[str, float] = field(default_factory=dict)
+    of_model: bool = False
 
 
-# A burning budget counts as calm when its short window has been calm for once more its length: with few requests the burn rate
-# of a short window varies. The slow rule waits until a fault that was told has left its long window.
 BUTTONS = {finders.FAILED: "See the failed requests", finders.SLOWEST: "See the slowest requests"}
+# A burning budget counts as calm when its short window has been calm for once more its length. A slower rule waits until a
+# fault that was told has left its long window.
 _CRITICAL, _WARNING = Severity.CRITICAL, Severity.WARNING
 PROCESS_SILENT = "process_silent"
 
@@ -51,6 +55,7 @@ DEFAULTS = (
         "Read the reason, and correct the model or go back to a release that served.",
         "Read the model's log",
         finders.not_ready,
+        of_model=True,
     ),
     AlertKind(
         "burn_fast",
@@ -63,6 +68,7 @@ DEFAULTS = (
         0,
         5 * MINUTE,
         {"not_ready": 5 * MINUTE},
+        of_model=True,
     ),
     AlertKind(
         "burn",
@@ -74,7 +80,8 @@ DEFAULTS = (
         finders.burns("burn"),
         0,
         30 * MINUTE,
-        {"not_ready": 30 * MINUTE, "burn_fast": 30 * MINUTE},
+        {"not_ready": 6 * HOUR, "burn_fast": 6 * HOUR},
+        of_model=True,
     ),
     AlertKind(
         "burn_slow",
@@ -87,6 +94,7 @@ DEFAULTS = (
         0,
         6 * HOUR,
         {"not_ready": 3 * DAY, "burn_fast": 3 * DAY, "burn": 3 * DAY},
+        of_model=True,
     ),
     AlertKind(
         "load_failed",
@@ -96,9 +104,10 @@ DEFAULTS = (
         "Read the reason. Load the model again when it is corrected.",
         "Read the model's log",
         finders.load_failed,
-        30,
+        15,
         60,
         {"not_ready": 0},
+        of_model=True,
     ),
     AlertKind(
         "serves_instead",
@@ -108,9 +117,10 @@ DEFAULTS = (
         "Correct the wanted release, or go back for good.",
         "See the release that serves",
         finders.serves_instead,
-        30,
+        15,
         60,
         {"not_ready": 0},
+        of_model=True,
     ),
     AlertKind(
         "crashes",
@@ -155,6 +165,7 @@ DEFAULTS = (
         finders.queue_grows,
         0,
         2 * MINUTE,
+        of_model=True,
     ),
     AlertKind(
         "memory",
@@ -188,6 +199,7 @@ DEFAULTS = (
         finders.guardrail,
         0,
         0,
+        of_model=True,
     ),
     AlertKind(
         "data_drift",
@@ -199,6 +211,7 @@ DEFAULTS = (
         finders.data_drift,
         0,
         60,
+        of_model=True,
     ),
     AlertKind(
         "truth",
@@ -210,6 +223,7 @@ DEFAULTS = (
         finders.truth,
         0,
         60,
+        of_model=True,
     ),
     AlertKind(
         "ends_soon",
@@ -240,6 +254,13 @@ def kind_of_rule(rule: AlertRule) -> AlertKind:
     return AlertKind(
         kind_name(rule), rule.name, rule.severity, means, "See the charts of that time.", "See the charts", find, 0, 60
     )
+
+
+def default_kind(name: str) -> AlertKind:
+    """Return a default kind. Raises NotFound if there is none of that name."""
+    if name not in BY_NAME:
+        raise NotFound(f"there is no alert '{name[:40]}' without a setting")
+    return BY_NAME[name]
 
 
 def kinds() -> list[AlertKind]:

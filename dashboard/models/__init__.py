@@ -2,7 +2,7 @@
 every direction. The room imports only `shared`. Services in other rooms enforce the rules and write the rows. Selectors read
 the rows."""
 
-from dashboard.models.alert import Alert, AlertChannel, AlertDelivery, AlertEvent, AlertMute, AlertRule
+from dashboard.models.alert import Alert, AlertChannel, AlertDelivery, AlertEvent, AlertMute, AlertOff, AlertRule
 from dashboard.models.audit import AuditEntry
 from dashboard.models.batch import BatchFile, BatchJob, BatchPart
 from dashboard.models.capture import Capture
@@ -32,6 +32,7 @@ __all__ = [
     "AlertDelivery",
     "AlertEvent",
     "AlertMute",
+    "AlertOff",
     "AlertRule",
     "ApiToken",
     "AuditEntry",

@@ -7,6 +7,7 @@ from django.db import models
 from django.urls import Resolver404, resolve
 from django.utils import timezone
 
+from dashboard.models.model import Model
 from dashboard.shared.choices import AlertState, ChannelKind, DeliveryState, Severity
 
 OPEN = (AlertState.PENDING, AlertState.FIRING)
@@ -98,6 +99,25 @@ class AlertMute(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} of {self.subject} until {self.until}"
+
+
+class AlertOff(models.Model):
+    """A default kind of alert that is switched off: for one model, or with model=None for the whole installation."""
+
+    kind = models.CharField(max_length=40)
+    model = models.ForeignKey(Model, null=True, on_delete=models.CASCADE, related_name="alerts_off")
+    by_name = models.CharField(max_length=150)
+    at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["kind", "model__name"]
+        constraints = [
+            models.UniqueConstraint(fields=["kind", "model"], name="alert_off_once"),
+            models.UniqueConstraint(fields=["kind"], condition=models.Q(model=None), name="alert_off_whole_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.model or 'everything'} is off"
 
 
 class AlertRule(models.Model):

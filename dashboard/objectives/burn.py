@@ -2,11 +2,14 @@
 
 The burn rate of a window is its share of bad requests, divided by the share that the objective allows. At a burn rate of 1
 the budget of 30 days lasts exactly 30 days. A rule burns if both of its windows do: the long one shows that much was spent,
-the short one that it still is being spent.
-Source: The Site Reliability Workbook, chapter 5, "Multiwindow, Multi-Burn-Rate Alerts".
+the short one that it still is being spent. With few requests a window's rate varies by chance: then the short window reaches
+further back, and the long one must be beyond its rate by more than chance.
+Source: The Site Reliability Workbook, chapter 5, "Multiwindow, Multi-Burn-Rate Alerts" and "Low-Traffic Services and Error
+Budget Alerting".
 """
 
-from bisect import bisect_left
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -15,6 +18,12 @@ PERIOD_S = 30 * DAY  # the budget is for this time
 FORECAST_S = 6 * HOUR  # the forecast assumes the burn rate of this time
 # So many requests of the long window must be bad: single ones say nothing about a model with few requests.
 LEAST_BAD = 10
+# A short window has so many requests that at its rule's rate so many of them would be bad, or is as long as the long one.
+SHORT_BAD = 10
+# By so many standard deviations (of a Poisson distribution) the long window's bad requests are more than its rule's rate.
+DEVIATIONS = 2.0
+# An alert that fires goes on until a window is below so much of the rule's rate: a rate that varies around it is told once.
+GOES_ON = 0.75
 
 
 class Rule(NamedTuple):
@@ -64,13 +73,29 @@ class Series:
         first, last = bisect_left(self._at, start), bisect_left(self._at, end)
         return Counts(self._requests[last] - self._requests[first], self._bad[last] - self._bad[first])
 
+    def begin_of(self, requests: float, end: float) -> float:
+        """Return when the span begins from which on there were so many requests until `end`; -inf if there were fewer."""
+        last = bisect_left(self._at, end)
+        first = bisect_right(self._requests, self._requests[last] - requests) - 1
+        return self._at[first] if first >= 0 and self._at else -math.inf
+
 
 class Burning(NamedTuple):
-    """A rule that burns, with the burn rates of its windows."""
+    """A rule with the burn rates of its windows. short_s: the length of the short one.
+
+    burns: whether people are told. goes_on: whether an alert that fires goes on.
+    """
 
     rule: Rule
     long: float
     short: float
+    short_s: float
+    burns: bool
+    goes_on: bool
+
+    @property
+    def words(self) -> str:
+        return f"{span(self.rule.long_s)} and {span(self.short_s)}"
 
 
 def burn_rate(counts: Counts, percent: float) -> float:
@@ -80,21 +105,27 @@ def burn_rate(counts: Counts, percent: float) -> float:
     return counts.bad / counts.requests / (1 - percent / 100)
 
 
-def burning(series: Series, now: float, percent: float) -> list[Burning]:
-    """Return the rules that burn at a moment, the most urgent first. Windows end with the last whole minute."""
+def windows(series: Series, now: float, percent: float) -> list[Burning]:
+    """Return every rule with its windows at a moment, the most urgent first. Windows end with the last whole minute."""
     end = now - now % MINUTE + MINUTE
-    found = []
-    for rule in RULES:
-        short = series.between(end - rule.short_s, end)
-        if not short.bad:
-            continue
-        long = series.between(end - rule.long_s, end)
-        if long.bad < LEAST_BAD:
-            continue
-        rates = burn_rate(long, percent), burn_rate(short, percent)
-        if min(rates) >= rule.factor:
-            found.append(Burning(rule, *rates))
-    return found
+    return [windows_of(rule, series, end, percent) for rule in RULES]
+
+
+def windows_of(rule: Rule, series: Series, end: float, percent: float) -> Burning:
+    """Return a rule with its windows. end: of both, in Unix seconds; a whole minute."""
+    share = rule.factor * (1 - percent / 100)
+    long = series.between(end - rule.long_s, end)
+    begin = max(end - rule.long_s, min(end - rule.short_s, series.begin_of(SHORT_BAD / share, end)))
+    rates = burn_rate(long, percent), burn_rate(series.between(begin, end), percent)
+    at_rule = share * long.requests
+    sure = long.bad >= max(LEAST_BAD, min(at_rule + DEVIATIONS * math.sqrt(at_rule), long.requests))
+    burns = sure and min(rates) >= rule.factor
+    return Burning(rule, *rates, end - begin, burns, min(rates) >= GOES_ON * rule.factor)
+
+
+def burning(series: Series, now: float, percent: float) -> list[Burning]:
+    """Return the rules by which people are told at a moment, the most urgent first."""
+    return [one for one in windows(series, now, percent) if one.burns]
 
 
 class Budget(NamedTuple):
@@ -121,3 +152,9 @@ def budget(series: Series, now: float, percent: float) -> Budget:
     if left is not None and burn > 1:
         ends = max(left, 0.0) * PERIOD_S / burn
     return Budget(whole.requests, whole.bad, allowed, left, burn, ends)
+
+
+def span(seconds: float) -> str:
+    if seconds < 2 * HOUR:
+        return f"{seconds / MINUTE:.0f} min" if seconds != HOUR else "1 h"
+    return f"{seconds / HOUR:.3g} h" if seconds < 2 * DAY else f"{seconds / DAY:.3g} days"

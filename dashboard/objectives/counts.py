@@ -9,8 +9,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from django.db import transaction
+from django.db.models import Max, Q
 
-from dashboard.metrics.samples import FINE, RESOLUTIONS, decode
+from dashboard.metrics.samples import FINE, FINEST, RESOLUTIONS, decode
 from dashboard.metrics.selectors import metrics_rows
 from dashboard.metrics.usage import Usage
 from dashboard.models import MetricSample, Objective, ObjectiveCount
@@ -21,7 +22,7 @@ from repository.core.histogram import BOUNDS_US
 _COARSE = max(one for one in RESOLUTIONS if one < HOUR)  # of the days whose minutes are gone
 MINUTES_S = 7 * HOUR  # minutes are kept for the longest window that must be exact to the minute, and an hour more
 _LATE_S = 20 * MINUTE  # `watch` makes missing spans of the last 15 minutes when it starts
-_SOON_S = 3 * MINUTE
+_SOON_S = 2 * MINUTE
 _AGAIN_S = 300.0
 _MOST_NAMES = 500  # of one statement
 
@@ -66,7 +67,9 @@ def objectives_count(now: float, seconds: int) -> None:
     if not found:
         return
     start = int(now - seconds) // MINUTE * MINUTE
-    rows = MetricSample.objects.filter(resolution=FINE, at__gte=start).exclude(model_name="")
+    rows = MetricSample.objects.exclude(model_name="").filter(
+        _newest_seconds(start) | Q(resolution=FINE, at__gte=start)
+    )
     names = {one.model.name for one in found}
     if len(names) <= _MOST_NAMES:
         rows = rows.filter(model_name__in=names)
@@ -79,6 +82,15 @@ def objectives_count(now: float, seconds: int) -> None:
         _write(minutes, MINUTE)
         for hour in range(start // HOUR * HOUR, int(now) + 1, HOUR):
             _sum_hour(minutes, hour)
+
+
+def _newest_seconds(start: int) -> Q:
+    """Return the seconds that each server's spans of ten seconds do not have yet: a fault is told sooner by them."""
+    whole = MetricSample.objects.filter(model_name="", at__gte=start)
+    spans = whole.filter(resolution=FINE).values_list("server").annotate(newest=Max("at"))
+    ends = dict.fromkeys(whole.filter(resolution=FINEST).values_list("server", flat=True), start)
+    ends |= {server: newest + FINE for server, newest in spans}
+    return Q(*(Q(resolution=FINEST, server=server, at__gte=end) for server, end in ends.items()), _connector=Q.OR)
 
 
 def _count_history(objective: Objective, now: float) -> bool:

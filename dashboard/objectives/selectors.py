@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from django.db.models import Sum
+from django.db.models import Q, Sum
 
-from dashboard.models import Model, Objective, ObjectiveCount
+from dashboard.models import AlertOff, Model, Objective, ObjectiveCount
 from dashboard.objectives.burn import (
     HOUR,
     MINUTE,
@@ -16,34 +16,15 @@ from dashboard.objectives.burn import (
     RULES,
     Budget,
     Burning,
-    Rule,
     Series,
     Span,
     budget,
-    burn_rate,
-    burning,
+    windows,
 )
 from dashboard.servers.selectors import outages, servers
 
 # The minutes reach back over this many whole hours; older counts are read by the hour.
 _FINE_HOURS = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The burn rates of a rule's two windows."""
-
-    rule: Rule
-    long: float
-    short: float
-
-    @property
-    def burns(self) -> bool:
-        return min(self.long, self.short) >= self.rule.factor
-
-    @property
-    def words(self) -> str:
-        return f"{_span(self.rule.long_s)} and {_span(self.rule.short_s)}"
 
 
 class Down(NamedTuple):
@@ -59,15 +40,22 @@ class Down(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """An objective with its budget, its windows, the bad requests of the period by reason, and what is in no count."""
+    """An objective with its budget, its windows, the bad requests of the period by reason, and what is in no count.
+
+    off: the kinds of alert about it that are switched off.
+    """
 
     objective: Objective
     budget: Budget
-    windows: tuple[Window, ...]
-    burning: Sequence[Burning]
+    windows: Sequence[Burning]
     failed: int
     slow: int
     down: Sequence[Down]
+    off: frozenset[str]
+
+    @property
+    def burns(self) -> bool:
+        return any(one.burns for one in self.windows)
 
 
 def objective_of(model: Model) -> Objective | None:
@@ -113,25 +101,17 @@ def bad_between(objective: Objective, start: float, end: float) -> Bad:
 def standing_of(objective: Objective, now: float) -> Standing:
     """Return the standing of an objective at a moment, in Unix seconds."""
     series, percent = series_of([objective], now)[objective.pk], objective.percent
-    end = now - now % MINUTE + MINUTE
-    windows = tuple(
-        Window(
-            rule,
-            burn_rate(series.between(end - rule.long_s, end), percent),
-            burn_rate(series.between(end - rule.short_s, end), percent),
-        )
-        for rule in RULES
-    )
     rows = ObjectiveCount.objects.filter(objective=objective, resolution=HOUR, at__gte=int(now) - PERIOD_S)
     parts = list(rows.values_list("failed", "slow"))
+    off = AlertOff.objects.filter(Q(model=None) | Q(model=objective.model), kind__in=[rule.kind for rule in RULES])
     return Standing(
         objective,
         budget(series, now, percent),
-        windows,
-        burning(series, now, percent),
+        windows(series, now, percent),
         sum(failed for failed, _ in parts),
         sum(slow for _, slow in parts),
         _down(objective, now),
+        frozenset(off.values_list("kind", flat=True)),
     )
 
 
@@ -154,9 +134,3 @@ def budgets(now: float) -> list[tuple[Objective, Budget]]:
     series = series_of(found, now)
     rows = [(one, budget(series[one.pk], now, one.percent)) for one in found]
     return sorted(rows, key=lambda row: (row[1].left is None, row[1].left or 0.0))
-
-
-def _span(seconds: int) -> str:
-    if seconds < HOUR:
-        return f"{seconds // MINUTE} min"
-    return f"{seconds // HOUR} h" if seconds < 24 * HOUR else f"{seconds // (24 * HOUR)} days"

@@ -24,15 +24,15 @@ class BudgetOfObjectiveSerializer(serializers.Serializer[Any]):
 
 
 class BurnWindowSerializer(serializers.Serializer[Any]):
-    """objectives.selectors.Window"""
+    """objectives.burn.Burning"""
 
     kind = serializers.CharField(source="rule.kind")
     factor = serializers.FloatField(source="rule.factor")
     long_s = serializers.IntegerField(source="rule.long_s")
-    short_s = serializers.IntegerField(source="rule.short_s")
+    short_s = serializers.IntegerField(help_text="Longer than the rule's with few requests.")
     long = serializers.FloatField(help_text="Burn rate of the long window.")
     short = serializers.FloatField(help_text="Burn rate of the short window.")
-    burns = serializers.BooleanField()
+    burns = serializers.BooleanField(help_text="Both are beyond the factor, by more than chance.")
 
 
 class DownSerializer(serializers.Serializer[Any]):

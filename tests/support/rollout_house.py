@@ -56,12 +56,16 @@ _SOURCE = """
 
 
 class RolloutHouse:
-    """See the module's docstring. folder: the folder for data, and for the files that control the behaviour of versions."""
+    """See the module's docstring. folder: the folder for data, and for the files that control the behaviour of versions.
 
-    def __init__(self, folder: Path) -> None:
+    rights: more of them for the token. environment: settings of the installation.
+    """
+
+    def __init__(self, folder: Path, *rights: str, **environment: str) -> None:
         self._behaviour = folder / "behaviour"
         self._behaviour.mkdir()
-        self.up = Up(folder / "data")
+        self.up = Up(folder / "data", **environment)
+        self._rights = ["read", "write", "upload_code", *rights]
         self._http = httpx.Client(base_url=self.up.dashboard_url, timeout=PATIENCE_S)
         self.name = ""  # the name of the latest rollout
         self.answers: Counter[str] = Counter()  # the number of answers to the clients, by version
@@ -110,7 +114,7 @@ class RolloutHouse:
         referer = {"Referer": f"{self.up.dashboard_url}/sign-in"}
         self._http.post("/sign-in", data=form, headers=referer)
         headers = {**referer, "X-CSRFToken": self._http.cookies["slipway_csrf"]}
-        asked = {"name": "house", "rights": ["read", "write", "upload_code"]}
+        asked = {"name": "house", "rights": self._rights}
         token = self._http.post("/api/v1/tokens", json=asked, headers=headers).raise_for_status().json()["token"]
         self._http.cookies.clear()
         self._http.headers["Authorization"] = f"Bearer {token}"

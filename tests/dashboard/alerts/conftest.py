@@ -30,6 +30,7 @@ class Condition:
     subjects: set[str] = field(default_factory=set)
     now: datetime = START
     broken: bool = False
+    opens: bool = True
 
     def kind(self, **more: Any) -> AlertKind:
         given = {"name": "planted", "label": "Planted", "severity": "warning", "hold_s": 10.0, "clear_s": 30.0, **more}
@@ -38,7 +39,10 @@ class Condition:
     def _find(self, _: object) -> list[Finding]:
         if self.broken:
             raise RuntimeError("the finder has a fault")
-        return [Finding(one, f"{one} is planted", "a detail", "/servers/") for one in sorted(self.subjects)]
+        return [
+            Finding(one, f"{one} is planted", "a detail", "/servers/", opens=self.opens)
+            for one in sorted(self.subjects)
+        ]
 
     def look(self, seconds: float = 0.0) -> None:
         """Let time pass, and do what `watch` does."""

@@ -44,12 +44,35 @@ def test_it_fires_when_it_has_held_and_resolves_when_it_has_been_away(
     assert len(told()) == 2
 
 
+def test_what_does_not_suffice_to_begin_an_alert_keeps_one_open(condition: Condition) -> None:
+    condition.subjects, condition.opens = {"a"}, False
+    condition.look()
+    assert states() == []
+    condition.opens = True
+    condition.look()
+    condition.look(10)
+    condition.opens = False
+    condition.look(60)
+    condition.look(60)
+    assert states() == ["firing"]
+
+
 def test_a_short_condition_leaves_no_alert(condition: Condition) -> None:
     condition.subjects = {"a"}
     condition.look()
     condition.subjects = set()
     condition.look(5)
+    assert states() == ["pending"]
+    condition.look(5)
     assert states() == []
+
+
+def test_a_condition_that_comes_and_goes_is_told(condition: Condition, webhook: AlertChannel) -> None:
+    """As that of a model whose process ends again and again, and is ready in between."""
+    for subjects in ({"a"}, set(), {"a"}, set(), {"a"}):
+        condition.subjects = subjects
+        condition.look(4)
+    assert (states(), told()) == (["firing"], ["fired"])
 
 
 def test_two_evaluators_tell_once(condition: Condition, webhook: AlertChannel) -> None:

@@ -252,6 +252,11 @@ def test_an_own_alert_watches_a_figure_of_its_window(server: Server, relu: Versi
     assert [f.subject for f in found(table.kind_of_rule(big).find, when)] == ["local"]
     alerts_evaluate(now=when)
     assert set(Alert.objects.filter(state="firing").values_list("kind", flat=True)) >= {table.kind_name(rule)}
+    later = when + timedelta(hours=1)
+    unmeasured = found(table.kind_of_rule(rule).find, later)
+    assert [f.opens for f in unmeasured] == [False], "nobody knows whether it is over"
+    alerts_evaluate(now=later)
+    assert Alert.objects.get(kind=table.kind_name(rule)).state == "firing"
     rule_delete(rule=rule, actor=actor)
     alert = Alert.objects.get(kind=table.kind_name(rule))
     assert (alert.state, alert.events.last().who) == ("resolved", "olga")  # type: ignore[union-attr]

@@ -131,6 +131,9 @@ def test_critical_alerts_come_in_quiet_hours(
         (22, 6, "UTC", "2026-06-02T06:00", None),
         (22, 6, "Europe/Berlin", "2026-06-01T20:30", "2026-06-02T04:00"),
         (22, 6, "Europe/Berlin", "2026-10-24T21:30", "2026-10-25T05:00"),
+        (22, 3, "Europe/Berlin", "2026-10-25T01:30", "2026-10-25T02:00"),
+        (22, 6, "Europe/Berlin", "2026-03-28T22:30", "2026-03-29T04:00"),
+        (22, 2, "Europe/Berlin", "2026-03-29T00:59", "2026-03-29T01:00"),
         (9, 17, "UTC", "2026-06-01T08:59", None),
         (9, 9, "UTC", "2026-06-01T09:00", None),
     ],
@@ -139,6 +142,16 @@ def test_the_end_of_quiet_hours(start: int, end: int, zone: str, now: str, until
     channel = AlertChannel(quiet_from=time(start), quiet_until=time(end), time_zone=zone)
     found = quiet_end(channel, datetime.fromisoformat(f"{now}+00:00"))
     assert found == (until and datetime.fromisoformat(f"{until}+00:00"))
+
+
+def test_quiet_hours_that_end_in_the_hour_that_comes_twice_end_at_its_second_turn() -> None:
+    """At 2:10 in summer time the end is 2:30 in summer time; at 2:10 in winter time it is 2:30 in winter time."""
+    channel = AlertChannel(quiet_from=time(22), quiet_until=time(2, 30), time_zone="Europe/Berlin")
+    for hour in (0, 1):
+        now = datetime(2026, 10, 25, hour, 10, tzinfo=UTC)
+        end = quiet_end(channel, now)
+        assert end is not None
+        assert end == now + timedelta(minutes=20)
 
 
 def test_an_e_mail_says_what_it_means_and_what_to_do(condition: Condition, root: Actor, settings: Any) -> None:
@@ -150,6 +163,15 @@ def test_an_e_mail_says_what_it_means_and_what_to_do(condition: Condition, root:
     assert message.subject == "[Firing] a is planted"
     assert f"https://slipway.example/alerts/{alert.pk}/" in message.body
     assert str(only().uid) in message.extra_headers["Message-ID"]
+
+
+def test_a_name_of_two_lines_is_one_line_of_a_subject(condition: Condition, root: Actor) -> None:
+    channel_create(actor=root, name="mail", kind="email", address="oncall@example.org")
+    condition.subjects = {"a\nBcc: b@example.org"}
+    condition.look()
+    condition.look(10)
+    assert send(condition) == 1
+    assert mail.outbox[0].subject == "[Firing] a Bcc: b@example.org is planted"
 
 
 def test_slack_and_pagerduty_get_their_own_formats(condition: Condition, receiver: Receiver, root: Actor) -> None:
@@ -165,6 +187,15 @@ def test_slack_and_pagerduty_get_their_own_formats(condition: Condition, receive
     assert slack[0]["text"].startswith("*[Firing] a is planted*")
     assert [one["event_action"] for one in pager] == ["trigger", "resolve"]
     assert len({one["dedup_key"] for one in pager}) == 1
+    assert pager[0]["payload"]["severity"] == "warning"
+    assert (pager[0]["payload"]["class"], pager[0]["payload"]["component"]) == ("planted", "a")
+
+
+def test_a_test_of_pagerduty_wakes_nobody(receiver: Receiver, root: Actor) -> None:
+    channel = channel_create(actor=root, name="p", kind="pagerduty", address=receiver.address, secret="R0UT1NG")[0]
+    channel_test(channel=channel, actor=root)
+    assert deliveries_send() == 1
+    assert receiver.bodies[0]["payload"]["severity"] == "info"
 
 
 @pytest.mark.parametrize(

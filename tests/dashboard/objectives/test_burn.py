@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from dashboard.objectives.burn import HOUR, MINUTE, RULES, Counts, Series, Span, budget, burn_rate, burning
+from dashboard.objectives.burn import HOUR, MINUTE, RULES, Counts, Series, Span, budget, burn_rate, burning, windows
 
 NOW = 1_750_000_200 // HOUR * HOUR
 
@@ -67,3 +67,20 @@ def test_what_is_over_burns_no_more_although_the_long_window_still_has_it() -> N
 
 def test_single_failures_of_a_model_with_few_requests_burn_nothing() -> None:
     assert kinds([Span(NOW, 3, 3), Span(NOW - HOUR // 2, 5, 2)]) == []
+
+
+def test_the_short_window_of_a_model_with_few_requests_reaches_further_back() -> None:
+    """Five minutes of a model with 5 requests a minute say nothing: a failure comes every 20 minutes."""
+    few = [Span(one.at, 5, number % 20 == 0) for number, one in enumerate(minutes(6 * 60))]
+    fast, middle, _ = windows(Series(few), NOW, 99.9)
+    assert (fast.short_s, middle.short_s) == (HOUR, (10 / 0.006 / 5 + 1) // 1 * MINUTE)
+    assert middle.short == pytest.approx(10, rel=0.2)
+    many = windows(Series(minutes(6 * 60)), NOW, 99.9)
+    assert [one.short_s for one in many] == [one.rule.short_s for one in many]
+
+
+def test_what_is_beyond_the_rate_by_chance_begins_no_alert_but_keeps_one() -> None:
+    """20 of 1200 requests are 16.7 times as many as allowed; with 14.4 times as many, 17 are expected, and 20 are no wonder."""
+    few = [Span(one.at, 20, number % 3 == 0) for number, one in enumerate(minutes(60))]
+    fast = windows(Series(few), NOW, 99.9)[0]
+    assert (round(fast.long, 1), fast.burns, fast.goes_on) == (16.7, False, True)

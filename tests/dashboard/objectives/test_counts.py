@@ -67,6 +67,17 @@ def test_counting_again_or_in_two_processes_counts_nothing_twice(server: Server,
     assert set(ObjectiveCount.objects.values_list("resolution", flat=True)) == {MINUTE, HOUR}
 
 
+def test_the_newest_seconds_count_before_their_span_is_whole_and_then_no_second_time(
+    server: Server, objective: Objective
+) -> None:
+    store(server, NOW - 60, 65, requests=1, each_us=5000)
+    objectives_count(NOW + 5, 1200)
+    assert total(objective, NOW - 60, NOW + 60) == (65, 0)
+    store(server, NOW + 5, 20, requests=1, each_us=5000)
+    objectives_count(NOW + 25, 1200)
+    assert total(objective, NOW - 60, NOW + 60) == (85, 0)
+
+
 def test_a_gap_of_watch_leaves_what_was_stored(server: Server, objective: Objective) -> None:
     store(server, NOW - 600, 61, requests=1, each_us=5000)
     objectives_count(NOW - 540, 1200)

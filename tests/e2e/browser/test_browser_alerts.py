@@ -103,3 +103,19 @@ def test_an_objective_is_set_on_the_page_of_its_model(page: Page) -> None:
     expect(page.get_by_text("99.9 % of requests answered, under 50 ms")).to_be_visible()
     page.goto("/")
     expect(page.get_by_role("heading", name="Error budgets")).to_be_visible()
+
+
+def test_an_alert_that_helps_nobody_is_switched_off(page: Page) -> None:
+    page.goto("/alerts/")
+    page.get_by_label("Switch off for one model").select_option("Queue grows")
+    page.get_by_label("Of", exact=True).last.select_option("digits")
+    page.get_by_role("button", name="Switch off", exact=True).click()
+    expect(page.get_by_text("'Queue grows' is switched off for digits.")).to_be_visible()
+    page.get_by_role("button", name="Switch Queue grows on for digits").click()
+    expect(page.get_by_text("'Queue grows' is switched on for digits.")).to_be_visible()
+    page.get_by_role("button", name="Switch off Data drift").click()
+    page.get_by_role("dialog", name="Switch off Data drift?").get_by_role("button", name="Switch off").click()
+    row = page.get_by_role("row", name="Data drift")
+    expect(row).to_contain_text("by admin")
+    page.get_by_role("button", name="Switch on Data drift").click()
+    expect(row).to_contain_text("On")

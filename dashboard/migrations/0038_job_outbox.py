@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('dashboard', '0034_drift_and_truth'),
+        ('dashboard', '0037_usage_and_truth'),
     ]
 
     operations = [
