@@ -123,7 +123,8 @@ def pgbouncer(behind: int, sessions: int) -> Iterator[Engine]:
     with _folder("pgbouncer") as folder:
         (folder / "ini").write_text(
             f"[databases]\n* = host=127.0.0.1 port={behind} user=slipway\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
-            f"listen_port = {port}\nauth_type = any\npool_mode = transaction\ndefault_pool_size = {sessions}\nserver_login_retry = 1\n"
+            f"listen_port = {port}\nauth_type = any\npool_mode = transaction\n"
+            f"default_pool_size = {sessions}\nserver_login_retry = 1\n"
         )
         (folder / "ini").chmod(0o644)
         engine = Engine(PGBOUNCER, "ini", port=port, cwd=folder, **_USER)
