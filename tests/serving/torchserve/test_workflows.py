@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from repository.torchserve.snapshot_files import last_snapshot
+from tests.serving.usage.auth_files import entry, write_auth
 from tests.support import torchserve_archives
 from tests.support.serving_process import PATIENCE_S
 from tests.support.torchserve_archives import archive
@@ -226,3 +227,17 @@ def test_a_server_that_was_killed_starts_again_with_its_workflows(tmp_path: Path
     with TorchServeServer(tmp_path, f"--ts-config={last_snapshot(tmp_path / 'logs')}") as server:
         assert server.predict("/wfpredict/own", b"x").body == {"body": "x"}
         assert server.manage("GET", "/models").body == {"models": []}
+
+
+def test_requests_to_a_workflow_count_and_are_refused_over_a_quota(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    war(tmp_path / "store", "functions", "models: {}\ndag: {pre: [counted]}\n")
+    quota = {"of": "person", "name": "ada", "requests_per_day": 1}
+    auth = write_auth(tmp_path / "auth.json", [entry("a", "ada")], [quota])
+    with TorchServeServer(tmp_path, f"--auth-file={auth}") as server:
+        assert server.manage("POST", "/workflows?url=functions.war").status == 200
+        headers = {"Authorization": "Bearer a"}
+        assert server.predict("/wfpredict/functions", b"go", headers).status == 200
+        refused = server.predict("/wfpredict/functions", b"go", headers)
+        assert (refused.status, refused.body["type"]) == (429, "QuotaReachedException")
+        assert int(refused.headers["retry-after"]) >= 1
