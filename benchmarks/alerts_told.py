@@ -112,7 +112,7 @@ def broken(house: RolloutHouse, version: int) -> Iterator[None]:
 
 
 def config(house: RolloutHouse, versions: str) -> str:
-    return re.sub(r"versions: [\d, ]+", f"versions: [{versions}]", house.text())
+    return re.sub(r"versions: \[?[\d, ]+\]?", f"versions: [{versions}]", house.text())
 
 
 FAULTS = (

@@ -127,8 +127,11 @@ def sent(house: RolloutHouse, title: str) -> int:
 
 
 def open_alerts(house: RolloutHouse) -> int:
-    waiting = house.up.query("SELECT count(*) FROM dashboard_alertdelivery WHERE state IN ('waiting', 'sending')")
-    return int(house.up.query("SELECT count(*) FROM dashboard_alert WHERE state = 'firing'")[0][0] + waiting[0][0])
+    """Return how many alerts fire or are to be told, and then how many messages are to be sent."""
+    untold = "state = 'resolved' AND told_at IS NOT NULL AND told_end_at IS NULL"
+    alerts = house.up.query(f"SELECT count(*) FROM dashboard_alert WHERE state = 'firing' OR {untold}")[0][0]
+    waiting = "SELECT count(*) FROM dashboard_alertdelivery WHERE state IN ('waiting', 'sending')"
+    return int(alerts or house.up.query(waiting)[0][0])
 
 
 def told_once(house: RolloutHouse, sinks: Sinks, *, ended: bool = False) -> None:
