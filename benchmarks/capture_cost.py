@@ -3,8 +3,8 @@
     python -m benchmarks.capture_cost [--compiled] [--pairs 12] [--seconds 10] [--instructions-only | --pairs-only]
 
 Instructions: one request under valgrind without captures, with a capture that chooses none, and with one that chooses every
-request; and what a row of a file takes to be written. Pairs: one server under a closed loop of 32 clients, in turn without and with a
-capture of 10 %; medians of the differences. They need a machine that does nothing else.
+request; and what a row of a file takes to be written. Pairs: one server under a closed loop of 32 clients, in turn without and
+with a capture of 10 %; medians of the differences. They need a machine that does nothing else.
 """
 
 import argparse

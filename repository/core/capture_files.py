@@ -10,6 +10,7 @@ Rows are written and read as columns, because a file may have 10,000 of them.
 
 import functools
 import itertools
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -266,25 +267,26 @@ class _Column:
 
     def __init__(self) -> None:
         self._parts: list[Copied] = []
-        self._counts: list[int] = []  # of the elements of each row
-        self._missing: list[bool] = []  # for each row, whether it lacks the tensor
-        self._dims: list[int] = []
-        self._ndims: list[int] = []
+        # Arrays, of which numpy takes the memory: a list is read element by element.
+        self._counts = array("i")  # of the elements of each row
+        self._missing = bytearray()  # for each row, whether it lacks the tensor
+        self._dims = array("q")
+        self._ndims = array("i")
 
     def skip_to(self, row: int) -> None:
         absent = row - len(self._missing)
-        self._counts += [0] * absent
-        self._missing += [True] * absent
-        self._ndims += [0] * absent
+        self._counts += array("i", (0,)) * absent
+        self._missing += b"\1" * absent
+        self._ndims += array("i", (0,)) * absent
 
     def add(self, row: int, shape: tuple[int, ...], count: int, parts: Sequence[Copied]) -> None:
         self.skip_to(row)
         number = len(parts)
         self._parts += parts
-        self._counts += [count] * number
-        self._missing += [False] * number
-        self._dims += shape * number
-        self._ndims += [len(shape)] * number
+        self._counts += array("i", (count,)) * number
+        self._missing += bytes(number)
+        self._dims += array("q", shape) * number
+        self._ndims += array("i", (len(shape),)) * number
 
     def values(self, core: Any, column: Column, masked: Masked) -> Any:
         """Return the Arrow array of the values, or None if the mask leaves the tensor out."""
@@ -300,7 +302,7 @@ class _Column:
         else:
             wide = datatype_name(column.dtype) in _WIDER
             flat = core.Array.from_numpy(elements.astype(np.float32) if wide else elements)
-        missing = self._missing if column.kept else [True] * len(self._missing)
+        missing = self._missing if column.kept else b"\1" * len(self._missing)
         return _list_array(core, flat, self._counts, missing)
 
     def shapes(self, core: Any) -> Any:
@@ -312,11 +314,11 @@ def element_bytes(element: object) -> bytes:
     return element if isinstance(element, bytes) else str(element).encode()
 
 
-def _list_array(core: Any, elements: Any, sizes: Sequence[int], missing: Sequence[bool]) -> Any:
+def _list_array(core: Any, elements: Any, sizes: "array[int]", missing: bytes | bytearray) -> Any:
     offsets = np.zeros(len(sizes) + 1, np.int32)
-    np.cumsum(sizes, out=offsets[1:])
+    np.cumsum(np.frombuffer(sizes, np.int32), out=offsets[1:])
     kind = core.DataType.list(core.Field("item", elements.type, nullable=True))
-    mask = core.Array.from_numpy(np.array(missing))
+    mask = core.Array.from_numpy(np.frombuffer(missing, bool))
     return core.list_array(core.Array.from_numpy(offsets), elements, type=kind, mask=mask)
 
 
