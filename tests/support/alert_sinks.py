@@ -82,7 +82,7 @@ class Sinks:
 
     def _keep_mail(self, text: bytes) -> None:
         mail = message_from_bytes(text)
-        word, _, title = str(mail["Subject"]).replace("\n", "").partition("] ")
+        word, _, title = " ".join(str(mail["Subject"]).split()).partition("] ")  # long lines are folded
         what = {"[Firing": "fired", "[Resolved": "resolved", "[Test": "test"}[word]
         self.mails.append(Got(time.time(), str(mail["Message-ID"]), what, title))
 
