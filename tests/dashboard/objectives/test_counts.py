@@ -108,7 +108,7 @@ def test_a_new_objective_counts_the_history_before_it(server: Server, model: Mod
     assert objective is not None
     assert ObjectiveCounter()() == 1
     found = standing_of(Objective.objects.get(), NOW)
-    assert (found.budget.requests, found.budget.bad, found.slow) == (1203, 1203, 1203)
+    assert (found.budget.requests, found.budget.bad, found.slow) == (1206, 1206, 1206)
     objective_set(model=model, actor=actor, percent=99.0, latency_ms=100.0)
     ObjectiveCounter()()
     assert standing_of(Objective.objects.get(), NOW).budget.bad == 0, "another latency counts the history again"
@@ -188,4 +188,4 @@ def test_requests_to_a_model_that_is_not_ready_are_bad(server: Server, model: Mo
     for at in range(NOW - 20, NOW + 1):
         metrics_store_tick(server, Tick(at, 1.0, {("digits", NO_VERSION): refused}, PROCESS), at, at - 1)
     objectives_count(NOW + 1, 60)
-    assert standing_of(Objective.objects.get(), NOW).failed == 100
+    assert standing_of(Objective.objects.get(), NOW).failed == 105
