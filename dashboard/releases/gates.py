@@ -12,8 +12,10 @@ def refuse_at_gates(*, version: Version, document: Document, actor: Actor, overr
 
     document: the configuration that would serve.
     """
-    refuse_over_budget(version=version, document=document, actor=actor, override=override)
-    refuse_at_replay_gate(version=version, document=document, actor=actor, override=override)
+    if version.model.budget:
+        refuse_over_budget(version=version, document=document, actor=actor, override=override)
+    if version.model.replay_gate:
+        refuse_at_replay_gate(version=version, document=document, actor=actor, override=override)
 
 
 def refuse_unproved(*, model: Model, number: int) -> None:

