@@ -58,7 +58,7 @@ class Job(models.Model):
     result: "models.JSONField[dict[str, object], dict[str, object]]" = models.JSONField(default=dict)
     model = models.ForeignKey(Model, null=True, on_delete=models.SET_NULL, related_name="jobs")
     attempt = models.PositiveSmallIntegerField(default=0)
-    to_send = models.BooleanField(default=False)
+    to_send = models.BooleanField(default=False, db_default=False)
     cancel_requested = models.BooleanField(default=False)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_by_name = models.CharField(max_length=150, blank=True, default="")

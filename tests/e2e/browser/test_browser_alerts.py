@@ -115,7 +115,7 @@ def test_an_alert_that_helps_nobody_is_switched_off(page: Page) -> None:
     expect(page.get_by_text("'Queue grows' is switched on for digits.")).to_be_visible()
     page.get_by_role("button", name="Switch off Data drift").click()
     page.get_by_role("dialog", name="Switch off Data drift?").get_by_role("button", name="Switch off").click()
-    row = page.get_by_role("row", name="Data drift")
+    row = page.get_by_role("row", name=re.compile("^Data drift"))
     expect(row).to_contain_text("by admin")
     page.get_by_role("button", name="Switch on Data drift").click()
     expect(row).to_contain_text("On")
