@@ -101,7 +101,10 @@ class Capture:
         self.ended, self.intake.takes = why, False
 
     def _flush(self) -> None:
-        while rows := self._take_waiting():
+        """Write the requests that wait now. Those that come meanwhile wait for the next file: it would be a tiny one."""
+        left = len(self.intake.waiting)
+        while left > 0 and (rows := self._take_waiting()):
+            left -= len(rows)
             for group in alike(rows):
                 self._write(group)
             self.intake.taken_bytes += sum(row[SIZE] for row in rows)

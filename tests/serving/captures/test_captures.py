@@ -327,3 +327,32 @@ async def test_a_damaged_wish_spoils_no_other_capture(tmp_path: Path, caplog: py
         await ask(server)
     assert numbers(folder) == [1]
     assert len([line for line in caplog.messages if line.startswith("opening the capture")]) == 3
+
+
+async def test_requests_that_come_while_a_file_is_written_wait_for_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a busy server's writer would never end: a tiny file for the few requests that came during the last one."""
+    loop = asyncio.get_running_loop()
+    files_of_rounds: list[int] = []
+    write, flush = capture_module.write_atomic, capture_module.Capture._flush
+
+    def busy_flush(of: capture_module.Capture) -> None:
+        files_of_rounds.append(0)
+        flush(of)
+
+    async with server_of(tmp_path) as server:
+
+        def busy_write(path: Path, content: bytes, mode: int = 0o666) -> None:
+            if path.suffix == ".parquet" and sum(files_of_rounds) < 5:
+                asyncio.run_coroutine_threadsafe(ask(server), loop).result(10)
+            files_of_rounds[-1] += path.suffix == ".parquet"
+            write(path, content, mode=mode)
+
+        folder = want(tmp_path / "captures" / "c", "scale")
+        await begun(server)
+        monkeypatch.setattr(capture_module.Capture, "_flush", busy_flush)
+        monkeypatch.setattr(capture_module, "write_atomic", busy_write)
+        await ask(server)
+        await written(folder, 6)
+    assert files_of_rounds[:6] == [1] * 6
