@@ -43,6 +43,8 @@ class LogConsumer(_FollowingConsumer):
         if process not in PROCESSES:
             raise NotFound(f"expected one of these processes: {', '.join(PROCESSES)}")
         path = Path(settings.LOG_DIR) / f"{process}.log"
+        if settings.SHARED_DIR != settings.DATA_DIR and not path.exists():
+            raise NotFound(f"this machine does not run the {process}, and its log is on the machine that does")
         return self.follow(path, lambda: tail(path, TAIL_LINES))
 
 
