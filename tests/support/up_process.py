@@ -41,10 +41,10 @@ class Up:
         self.process: subprocess.Popen[bytes] | None = None
 
     # -- life ------------------------------------------------------------------------------------------------------
-    def start(self, wait: bool = True) -> "Up":
+    def start(self, *arguments: str, wait: bool = True) -> "Up":
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "up"],
+                [sys.executable, "manage.py", "up", *arguments],
                 cwd=self.root,
                 env=self.environment,
                 stdout=output,
