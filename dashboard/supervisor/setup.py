@@ -3,6 +3,7 @@
 from contextlib import suppress
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.core.management import call_command
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
@@ -17,6 +18,9 @@ from dashboard.shared.exceptions import DashboardError
 from dashboard.shared.space import enable_incremental_vacuum
 from dashboard.supervisor.installation import check_installation, check_only_server, machine_identity
 from dashboard.uploads.examples import examples_publish
+from repository.files.storage import locked
+
+PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +42,19 @@ def prepare(*, runs_server: bool = True) -> Prepared:
     """Prepare the data folder and the database. runs_server: whether this machine runs the bundled server.
 
     Raises Invalid if this machine's keys or shared folder are not those of the installation.
-    Raises Conflict if another machine runs the bundled server too.
+    Raises Conflict if another machine runs the bundled server too. Raises a RepositoryError if another machine has been
+    preparing for PATIENCE_S.
     """
+    # Several machines may start at once, and one of them fills the empty database.
+    with locked(settings.SHARED_DIR / "prepare.lock", "the installation", wait_s=PATIENCE_S):
+        return _prepare(runs_server)
+
+
+def _prepare(runs_server: bool) -> Prepared:
+    with suppress(
+        DatabaseError
+    ):  # a new database has no table for it; nothing is changed for a machine that is refused
+        check_installation()
     with suppress(DatabaseError):  # the file cannot shrink yet; the next start tries again
         enable_incremental_vacuum()
     migrated = migrate()

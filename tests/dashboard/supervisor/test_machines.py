@@ -15,7 +15,7 @@ from tests.dashboard.supervisor.test_bad_data_folder import DAPHNE, WATCH, WORKE
 from tests.dashboard.supervisor.test_up import sign_in
 from tests.support import engines
 from tests.support.ports import free_ports
-from tests.support.serving_process import PATIENCE_S, wait_until
+from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
 from tests.support.up_process import Up
 
 pytestmark = [
@@ -47,11 +47,12 @@ class Machines:
         self.all = (self.serving, self.first, self.second, self.worker)
 
     def start(self) -> None:
-        self.serving.start("--only", "watch,server")
-        self.first.start("--only", "web")
+        """Start all at once, on an empty database."""
+        self.serving.start("--only", "watch,server", wait=False)
+        self.first.start("--only", "web", wait=False)
         self.second.start("--only", "web", wait=False)
         self.worker.start("--only=worker", wait=False)
-        wait_until(lambda: all("Ctrl-C stops" in up.output for up in self.all), what="all machines")
+        wait_until(lambda: all(up.is_up() for up in self.all), START_TIMEOUT_S, "all machines")
 
     def run(self, name: str, *command: str, **environment: str) -> tuple[int, str]:
         """Run a command on another machine, and return its exit status and output."""
