@@ -8,7 +8,9 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 settings_or_exit()
 
 from dashboard.application import application  # noqa: E402
+from dashboard.supervisor.installation import installation_or_exit  # noqa: E402
 
 known_database_or_exit()
+installation_or_exit()
 
 __all__ = ["application"]

@@ -18,4 +18,7 @@ app.autodiscover_tasks(["dashboard.jobs", "dashboard.alerts"])
 
 @worker_init.connect
 def refuse_unknown_database(**_: object) -> None:
+    from dashboard.supervisor.installation import installation_or_exit  # the models are loaded by now
+
     known_database_or_exit()
+    installation_or_exit()

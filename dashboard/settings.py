@@ -17,44 +17,43 @@ from dashboard.shared import environment
 BASE_DIR = environment.BASE_DIR
 _env = environment.read()
 
-# -- the data folder -------------------------------------------------------------------------------------------------
+# -- folders ---------------------------------------------------------------------------------------------------------
+# docs/scale.md lists every file with its writers and readers. What all machines need lies in the shared folder.
 DATA_DIR: Path = _env["SLIPWAY_DATA"]
-MODEL_REPOSITORY = DATA_DIR / "models"
-STAGING_DIR = DATA_DIR / "staging"
-ARCHIVE_DIR = DATA_DIR / "archive"
-BATCH_DIR = DATA_DIR / "batches"
-CAPTURE_DIR = DATA_DIR / "captures"
+SHARED_DIR: Path = _env["SLIPWAY_SHARED"] or DATA_DIR
+MODEL_REPOSITORY = SHARED_DIR / "models"
+STAGING_DIR = SHARED_DIR / "staging"
+ARCHIVE_DIR = SHARED_DIR / "archive"
+BATCH_DIR = SHARED_DIR / "batches"
+CAPTURE_DIR = SHARED_DIR / "captures"
+BROKER_DIR = SHARED_DIR / "broker"
+AUTH_FILE = SHARED_DIR / "auth.json"
+USAGE_LOG = SHARED_DIR / "usage"  # what each token has used, by the bundled server
+WANTED_MODELS_FILE = SHARED_DIR / "wanted.json"
 ENVIRONMENTS_DIR = DATA_DIR / "environments"  # of the recipes; made when first needed
 LOG_DIR = DATA_DIR / "logs"
-BROKER_DIR = DATA_DIR / "broker"
 HEARTBEAT_DIR = DATA_DIR / "heartbeats"
 CHANGES_DIR = DATA_DIR / "changes"
-AUTH_FILE = DATA_DIR / "auth.json"
-USAGE_LOG = DATA_DIR / "usage"  # what each token has used, by the bundled server
-WANTED_MODELS_FILE = DATA_DIR / "wanted.json"
 EXAMPLES_DIR = BASE_DIR / "examples" / "models"
 
 
 def _prepare_folders() -> None:
-    """Make the data folder and its parts, readable by their owner alone."""
-    parts = (
-        DATA_DIR,
-        MODEL_REPOSITORY,
-        STAGING_DIR,
-        ARCHIVE_DIR,
-        BATCH_DIR,
-        CAPTURE_DIR,
-        LOG_DIR,
-        HEARTBEAT_DIR,
-        CHANGES_DIR,
-        BROKER_DIR / "queue",
-        BROKER_DIR / "control",
-    )
-    try:
-        for folder in parts:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise ImproperlyConfigured(f"the data folder (SLIPWAY_DATA) cannot be written: {error.strerror}") from None
+    """Make the data folder, the shared folder and their parts, readable by their owner alone."""
+    shared = ("", "models", "staging", "archive", "batches", "captures", "broker/queue", "broker/control")
+    own = ("", "logs", "heartbeats", "changes")
+    for setting, folder, parts in (
+        ("data folder (SLIPWAY_DATA)", DATA_DIR, own),
+        (
+            "shared folder (SLIPWAY_SHARED)" if SHARED_DIR != DATA_DIR else "data folder (SLIPWAY_DATA)",
+            SHARED_DIR,
+            shared,
+        ),
+    ):
+        try:
+            for part in parts:
+                (folder / part).mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ImproperlyConfigured(f"the {setting} cannot be written: {error.strerror}") from None
 
 
 def _secret(name: str) -> str:
@@ -91,12 +90,12 @@ SERVER_GRPC_PORT = _env["SLIPWAY_GRPC_PORT"]
 SERVER_METRICS_PORT = _env["SLIPWAY_METRICS_PORT"]
 # The header and key that the bundled server's control routes require.
 SERVER_CONTROL_HEADER = "slipway-control-key"
-SERVER_CONTROL_KEY = _secret("control_key")
+SERVER_CONTROL_KEY = _env["SLIPWAY_CONTROL_KEY"] or _secret("control_key")
 # With SLIPWAY_REQUIRE_TOKENS the bundled server requires a token for inference; SERVER_INFER_KEY is the dashboard's own.
 REQUIRE_TOKENS = _env["SLIPWAY_REQUIRE_TOKENS"]
 DEVICE_HOUR_PRICE, DEVICE_HOUR_CURRENCY = _env["SLIPWAY_DEVICE_HOUR_PRICE"]
 USAGE_DAYS = _env["SLIPWAY_USAGE_DAYS"]
-SERVER_INFER_KEY = _secret("infer_key")
+SERVER_INFER_KEY = _env["SLIPWAY_INFER_KEY"] or _secret("infer_key")
 SERVER_FLAGS = _env["SLIPWAY_SERVER_FLAGS"]
 # TorchServe's config.properties, with which the bundled server serves TorchServe's protocols too.
 TORCHSERVE_CONFIG = _env["SLIPWAY_TORCHSERVE_CONFIG"]

@@ -22,9 +22,9 @@ from django.utils import timezone
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, VIEWERS, Actor, Right, require, token_rights
 from dashboard.accounts.token_use import TOKEN_USE
-from dashboard.models import ApiToken, Quota
+from dashboard.models import ApiToken, Quota, Server
 from dashboard.servers.infer_key import infer_key
-from dashboard.servers.services import server_ensure_local, server_event_record
+from dashboard.servers.services import LOCAL, server_event_record
 from dashboard.shared.choices import EventKind, TokenRight
 from dashboard.shared.exceptions import Forbidden, Invalid, StorageFull
 from dashboard.shared.repository_errors import repository_errors
@@ -130,7 +130,8 @@ def auth_file_repair() -> str:
     message = (
         "The file that says who may infer (auth.json) differed from the tokens of the database; it was written again."
     )
-    server_event_record(server=server_ensure_local(), kind=EventKind.REPAIRED, message=message)
+    if server := Server.objects.filter(name=LOCAL).first():
+        server_event_record(server=server, kind=EventKind.REPAIRED, message=message)
     audit_record(actor=SYSTEM, action="token.repair", summary=message)
     return message
 

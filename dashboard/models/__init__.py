@@ -8,6 +8,7 @@ from dashboard.models.batch import BatchFile, BatchJob, BatchPart
 from dashboard.models.capture import Capture
 from dashboard.models.drift import DriftMonitor, DriftPicture, DriftWindow
 from dashboard.models.example import Example
+from dashboard.models.installation import Installation
 from dashboard.models.job import Job
 from dashboard.models.measurement import Measurement
 from dashboard.models.metrics import MetricSample
@@ -45,6 +46,7 @@ __all__ = [
     "DriftWindow",
     "Example",
     "FailureCount",
+    "Installation",
     "Job",
     "Measurement",
     "MetricSample",

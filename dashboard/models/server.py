@@ -9,7 +9,7 @@ from repository.core.condition import Condition
 
 
 class Server(models.Model):
-    """An inference server. The control key of the bundled server is in a file of the data folder, not in the database."""
+    """An inference server. The control key of the bundled server is not in the database."""
 
     name = models.SlugField(max_length=64, unique=True)
     http_url = models.CharField(max_length=300)

@@ -42,8 +42,16 @@ class LogConsumer(_FollowingConsumer):
             raise NotFound(f"this dashboard does not run server {server.name}, so its log is not here")
         if process not in PROCESSES:
             raise NotFound(f"expected one of these processes: {', '.join(PROCESSES)}")
-        path = Path(settings.LOG_DIR) / f"{process}.log"
+        path = _log_here(process)
         return self.follow(path, lambda: tail(path, TAIL_LINES))
+
+
+def _log_here(process: str) -> Path:
+    """Return the log of a process. Raises NotFound if another machine runs the process, because the log is there."""
+    path = Path(settings.LOG_DIR) / f"{process}.log"
+    if settings.SHARED_DIR != settings.DATA_DIR and not path.exists():
+        raise NotFound(f"the {process} runs on another machine, and its log is there")
+    return path
 
 
 class ModelLogConsumer(_FollowingConsumer):
@@ -53,4 +61,5 @@ class ModelLogConsumer(_FollowingConsumer):
         name = self.scope["url_route"]["kwargs"]["name"]
         if not await Model.objects.filter(name=name).aexists():
             raise NotFound(f"there is no model named '{name}'")
+        _log_here("server")
         return self.follow(model_log_path(name), lambda: model_log_tail(name, MODEL_LINES), shorten_line)

@@ -21,8 +21,8 @@ from repository.core.condition import Condition
 from repository.files.storage import write_atomic
 
 # Keys of ServerState.info: the UUIDs of the GPUs; the version; the states of `up`'s other processes, by name; the reason why
-# the live feed is not understood ("" if it is understood).
-GPUS, VERSION, PROCESSES, FEED = "gpus", "version", "processes", "feed"
+# the live feed is not understood ("" if it is understood); the identity of the machine that runs the bundled server.
+GPUS, VERSION, PROCESSES, FEED, MACHINE = "gpus", "version", "processes", "feed", "machine"
 BUILD = "compile"  # the process that compiles the server's modules
 _NUMBERS = re.compile(r"[0-9.]+")
 REASON_LIMIT = ServerState._meta.get_field("last_reason").max_length

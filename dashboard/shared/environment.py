@@ -37,6 +37,12 @@ def _path(value: str) -> Path:
     return Path(value).expanduser().resolve()
 
 
+def _key(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]{32,200}", value):  # a key is sent in headers, and stands in lists of flags
+        raise ValueError("32 to 200 letters, digits, - or _")
+    return value
+
+
 def _flag(value: str) -> bool:
     answers = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
     try:
@@ -133,7 +139,8 @@ def _price(value: str) -> tuple[float, str]:
 
 
 VARIABLES: dict[str, Variable] = {
-    "SLIPWAY_DATA": Variable(_path, BASE_DIR / "data", "Folder of everything that is written."),
+    "SLIPWAY_DATA": Variable(_path, BASE_DIR / "data", "Folder of what this machine writes."),
+    "SLIPWAY_SHARED": Variable(_path, None, "Folder of what all machines need; the data folder when empty."),
     "SLIPWAY_HOST": Variable(_text, "127.0.0.1", "Address that all listeners bind to."),
     "SLIPWAY_PORT": Variable(_port, 9000, "Port of the dashboard."),
     "SLIPWAY_HTTP_PORT": Variable(_port, 8000, "HTTP port of the bundled inference server."),
@@ -143,6 +150,8 @@ VARIABLES: dict[str, Variable] = {
     "SLIPWAY_ADMIN_PASSWORD": Variable(_text, "", "Password of the first administrator; generated when empty."),
     "SLIPWAY_ALLOWED_HOSTS": Variable(_names, [], "Host names, comma-separated, that the dashboard answers to."),
     "SLIPWAY_SECRET_KEY": Variable(_text, "", "Signing key of sessions; when empty, one is made in the data folder."),
+    "SLIPWAY_CONTROL_KEY": Variable(_key, "", "Key of the bundled server's control routes; made when empty."),
+    "SLIPWAY_INFER_KEY": Variable(_key, "", "The dashboard's own token for inference; made when empty."),
     "SLIPWAY_HTTPS": Variable(_flag, False, "1 behind a proxy that ends TLS: cookies are sent over HTTPS only."),
     "SLIPWAY_DEBUG": Variable(_flag, False, "1 shows stack traces in the browser; never on a reachable machine."),
     "SLIPWAY_LOG_LEVEL": Variable(_text, "INFO", "DEBUG, INFO, WARNING or ERROR."),
@@ -207,6 +216,7 @@ class Environment(TypedDict):
     """The values of VARIABLES."""
 
     SLIPWAY_DATA: Path
+    SLIPWAY_SHARED: Path | None
     SLIPWAY_HOST: str
     SLIPWAY_PORT: int
     SLIPWAY_HTTP_PORT: int
@@ -216,6 +226,8 @@ class Environment(TypedDict):
     SLIPWAY_ADMIN_PASSWORD: str
     SLIPWAY_ALLOWED_HOSTS: list[str]
     SLIPWAY_SECRET_KEY: str
+    SLIPWAY_CONTROL_KEY: str
+    SLIPWAY_INFER_KEY: str
     SLIPWAY_HTTPS: bool
     SLIPWAY_DEBUG: bool
     SLIPWAY_LOG_LEVEL: str

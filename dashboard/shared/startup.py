@@ -24,7 +24,7 @@ def settings_or_exit() -> None:
     try:
         settings.DEBUG  # noqa: B018 the first access reads them all
     except ImproperlyConfigured as error:
-        sys.exit(_sentence(str(error)))
+        sys.exit(sentence(str(error)))
 
 
 def known_database_or_exit() -> None:
@@ -33,7 +33,7 @@ def known_database_or_exit() -> None:
     try:
         check_release()
     except Invalid as error:
-        sys.exit(_sentence(error.message))
+        sys.exit(sentence(error.message))
     except Error:
         pass
     finally:
@@ -46,13 +46,13 @@ def one_sentence() -> Iterator[None]:
     try:
         yield
     except DashboardError as error:
-        raise CommandError(_sentence(error.message)) from None
+        raise CommandError(sentence(error.message)) from None
     except RepositoryError as error:
-        raise CommandError(_sentence(str(error))) from None
+        raise CommandError(sentence(str(error))) from None
     except Error as error:
-        raise CommandError(_sentence(_about_database(error))) from None
+        raise CommandError(sentence(_about_database(error))) from None
     except OSError as error:
-        raise CommandError(_sentence(_about_file(error))) from None
+        raise CommandError(sentence(_about_file(error))) from None
 
 
 def check_database() -> None:
@@ -111,5 +111,6 @@ def _about_file(error: OSError) -> str:
     return f"{name} in the data folder (SLIPWAY_DATA) cannot be written: {error.strerror or error}"
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """Return a reason as a sentence: with a capital letter and a full stop."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."

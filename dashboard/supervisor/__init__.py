@@ -1,7 +1,8 @@
-"""The parts of `manage.py up`: preparation, four watched processes, and a guardian that outlives them. The room imports every
-room except `watch`; only the commands call it.
+"""The parts of `manage.py up`: preparation, the watched processes, and a guardian that outlives them. The room imports every
+room except `watch`. The commands call it, and each process that starts asks `installation`.
 
 preflight   checks before anything starts (lock, ports)
+installation refuses a machine with other keys or another shared folder
 setup       migrations, administrator, examples, the bundled server's row
 commands    the command lines of the four processes
 process     one child process: start, wait, stop, log

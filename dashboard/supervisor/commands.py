@@ -1,9 +1,9 @@
-"""The command lines of the four processes, from the settings."""
+"""The command lines of the four processes, or of some of them, from the settings."""
 
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +29,9 @@ STAGES = (("watch", "worker"), ("server",), ("dashboard",))
 
 _TLS_FLAGS = tuple(f"--{protocol}-use-ssl{kind}" for protocol in ("http", "grpc") for kind in ("", "-mutual"))
 
+# What `up --only` may name. "web" is the process `dashboard`.
+PARTS = ("web", "worker", "watch", "server")
+
 # Environment variable -> Django setting of a port.
 PORT_SETTINGS = {
     "SLIPWAY_PORT": "DASHBOARD_PORT",
@@ -38,8 +41,10 @@ PORT_SETTINGS = {
 }
 
 
-def ports() -> dict[str, int]:
-    return {variable: getattr(settings, name) for variable, name in PORT_SETTINGS.items()}
+def ports(parts: Collection[str]) -> dict[str, int]:
+    """Return the ports on which these parts listen, by their settings."""
+    own = {name: getattr(settings, setting) for name, setting in PORT_SETTINGS.items()}
+    return {name: port for name, port in own.items() if ("web" if name == "SLIPWAY_PORT" else "server") in parts}
 
 
 def reachable_host() -> str:
@@ -48,8 +53,16 @@ def reachable_host() -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
-def process_specs() -> list[ProcessSpec]:
-    return [_server(), _dashboard(), _watch(), _worker()]
+def process_specs(parts: Collection[str] = PARTS) -> list[ProcessSpec]:
+    made = {"server": _server, "web": _dashboard, "watch": _watch, "worker": _worker}
+    return [make() for part, make in made.items() if part in parts]
+
+
+def stages(specs: Iterable[ProcessSpec]) -> list[tuple[str, ...]]:
+    """Return STAGES with these processes only."""
+    present = {spec.name for spec in specs}
+    staged = [tuple(name for name in stage if name in present) for stage in STAGES]
+    return [stage for stage in staged if stage]
 
 
 def _spec(

@@ -32,10 +32,14 @@ Change = tuple[Status, str, str]
 
 
 class Recorder:
-    """The supervisor calls `report`. The task `run` writes in the background, and `flush` writes the rest at the end."""
+    """The supervisor calls `report`. The task `run` writes in the background, and `flush` writes the rest at the end.
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    server: the bundled server, whose events these are; None if no machine runs one, and then nothing is recorded. own:
+    whether this `up` runs it; the states of the processes of another machine are not written over its own.
+    """
+
+    def __init__(self, server: Server | None, own: bool = True) -> None:
+        self._server, self._own = server, own
         self._changes: asyncio.Queue[Change] = asyncio.Queue()
         self._processes: dict[str, dict[str, object]] = {}
 
@@ -54,25 +58,28 @@ class Recorder:
     def _write(self, change: Change) -> None:
         """Write one change. If the database does not answer, the change is only logged."""
         status, kind, sentence = change
+        if (server := self._server) is None:
+            return
         close_old_connections()
         try:
-            self._write_process(status)
+            if self._own:
+                self._write_process(server, status)
             if status.name == SERVER:
-                self._write_server(status, kind, sentence)
+                self._write_server(server, status, kind, sentence)
             elif kind in _TROUBLE or (kind == "stopped" and status.state == "down"):
-                server_event_record(server=self._server, kind=kind, message=sentence, process=status.name)
+                server_event_record(server=server, kind=kind, message=sentence, process=status.name)
         except Error as error:
             logger.error("not recorded: %s (%s)", sentence or status.state, error)
 
-    def _write_process(self, status: Status) -> None:
+    def _write_process(self, server: Server, status: Status) -> None:
         values = asdict(status)
         values["started_at"] = status.started_at.isoformat() if status.started_at else None
         self._processes[status.name] = values
-        server_info_record(server=self._server, key=PROCESSES, value=self._processes)
+        server_info_record(server=server, key=PROCESSES, value=self._processes)
 
-    def _write_server(self, status: Status, kind: str, sentence: str) -> None:
+    def _write_server(self, server: Server, status: Status, kind: str, sentence: str) -> None:
         server_process_record(
-            server=self._server,
+            server=server,
             state=_STATES[status.state],
             pid=status.pid,
             started_at=status.started_at,
@@ -80,7 +87,7 @@ class Recorder:
             reason=status.reason,
         )
         if kind:
-            server_event_record(server=self._server, kind=kind, message=sentence)
+            server_event_record(server=server, kind=kind, message=sentence)
 
 
 async def follow_restart_requests(server: Server, supervisor: Supervisor) -> None:

@@ -3,6 +3,7 @@
 from contextlib import suppress
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.core.management import call_command
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
@@ -10,12 +11,16 @@ from django.db.migrations.executor import MigrationExecutor
 from dashboard.accounts.accounts import administrator_ensure
 from dashboard.accounts.tokens import auth_file_write
 from dashboard.models import Model, Server
-from dashboard.servers.server_state import server_restart_take, wanted_models_write
-from dashboard.servers.services import server_ensure_local
+from dashboard.servers.server_state import MACHINE, server_info_record, server_restart_take, wanted_models_write
+from dashboard.servers.services import LOCAL, server_ensure_local
 from dashboard.shared.choices import DesiredState
 from dashboard.shared.exceptions import DashboardError
 from dashboard.shared.space import enable_incremental_vacuum
+from dashboard.supervisor.installation import check_installation, check_only_server, machine_identity
 from dashboard.uploads.examples import examples_publish
+from repository.files.storage import locked
+
+PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +30,7 @@ class Prepared:
     password: the password of the new administrator, to be shown once; "" if SLIPWAY_ADMIN_PASSWORD set it.
     """
 
-    server: Server
+    server: Server | None  # the bundled server, None if no machine runs one
     migrated: bool
     administrator: str
     password: str
@@ -33,18 +38,42 @@ class Prepared:
     problem: str  # the reason why examples are missing
 
 
-def prepare() -> Prepared:
+def prepare(*, runs_server: bool = True) -> Prepared:
+    """Prepare the data folder and the database. runs_server: whether this machine runs the bundled server.
+
+    Raises Invalid if this machine's keys or shared folder are not those of the installation.
+    Raises Conflict if another machine runs the bundled server too. Raises a RepositoryError if another machine has been
+    preparing for PATIENCE_S.
+    """
+    # Several machines may start at once, and one of them fills the empty database.
+    with locked(settings.SHARED_DIR / "prepare.lock", "the installation", wait_s=PATIENCE_S):
+        return _prepare(runs_server)
+
+
+def _prepare(runs_server: bool) -> Prepared:
+    with suppress(
+        DatabaseError
+    ):  # a new database has no table for it; nothing is changed for a machine that is refused
+        check_installation()
     with suppress(DatabaseError):  # the file cannot shrink yet; the next start tries again
         enable_incremental_vacuum()
     migrated = migrate()
-    server = server_ensure_local()
-    server_restart_take(server=server)  # this start fulfils a request of an earlier run
+    check_installation()
+    server = _server() if runs_server else Server.objects.filter(name=LOCAL).first()
     administrator, password = administrator_ensure() or ("", "")
     auth_file_write()
     examples, problem = _examples()
     loaded = Model.objects.filter(desired_state=DesiredState.LOADED)
     wanted_models_write(sorted(loaded.values_list("name", flat=True)))
     return Prepared(server, migrated, administrator, password, examples, problem)
+
+
+def _server() -> Server:
+    check_only_server()
+    server = server_ensure_local()
+    server_info_record(server=server, key=MACHINE, value=machine_identity())
+    server_restart_take(server=server)  # this start fulfils a request of an earlier run
+    return server
 
 
 def _examples() -> tuple[list[str], str]:

@@ -29,7 +29,10 @@ def append(path: Path, chunk: bytes, offset: int, *, received: int, size: int) -
         raise WrongOffset(received, offset)
     if offset + len(chunk) > size:
         raise Invalid(f"the file was announced with {size} bytes, but more arrive")
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        raise Conflict("the folder of this upload is gone; cancel this upload and begin again") from None
     try:
         if os.fstat(descriptor).st_size < offset:
             raise Conflict("the file on disk is shorter than what was received; cancel this upload and begin again")

@@ -41,10 +41,10 @@ class Up:
         self.process: subprocess.Popen[bytes] | None = None
 
     # -- life ------------------------------------------------------------------------------------------------------
-    def start(self, wait: bool = True) -> "Up":
+    def start(self, *arguments: str, wait: bool = True) -> "Up":
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "up"],
+                [sys.executable, "manage.py", "up", *arguments],
                 cwd=self.root,
                 env=self.environment,
                 stdout=output,
@@ -53,14 +53,14 @@ class Up:
             )
         if wait:
             try:
-                wait_until(lambda: self._is_up(), START_TIMEOUT_S, "everything answers")
+                wait_until(lambda: self.is_up(), START_TIMEOUT_S, "everything answers")
             except BaseException:  # the caller has no object yet to close
                 if self.process.poll() is None:
                     self.stop(signal.SIGTERM)
                 raise
         return self
 
-    def _is_up(self) -> bool:
+    def is_up(self) -> bool:
         assert self.process is not None
         assert self.process.poll() is None, self.output
         return "Ctrl-C stops everything" in self.output

@@ -1,10 +1,15 @@
-"""`manage.py up`: prepare the data folder, then start and watch the dashboard, the inference server, watch and the worker."""
+"""`manage.py up`: prepare the data folder, then start and watch the dashboard, the inference server, watch and the worker.
 
+`--only` starts some of them.
+"""
+
+import argparse
 import asyncio
 from contextlib import suppress
+from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from dashboard.models import Server
@@ -24,18 +29,26 @@ class Command(BaseCommand):
     requires_system_checks = []
     help = "Start and supervise everything; stop it with Ctrl-C."
 
-    def handle(self, *args: object, **options: object) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--only", type=_parts, default=commands.PARTS, metavar="PARTS", help="some of web,worker,watch,server"
+        )
+
+    def handle(self, *args: object, **options: Any) -> None:
+        parts: tuple[str, ...] = options["only"]
+        self._parts = parts
         try:
             with one_sentence():
                 lock = lock_data_folder(settings.DATA_DIR)
-                commands.check_server_flags()
-                check_ports(settings.DASHBOARD_HOST, commands.ports())
-                self._listeners = listeners()
+                if "server" in parts:
+                    commands.check_server_flags()
+                check_ports(settings.DASHBOARD_HOST, commands.ports(parts))
+                self._listeners = listeners() if "server" in parts else []
                 for host, ports in ports_by_host(self._listeners).items():
                     check_ports(host, ports)
                 check_database()
-                prepared = prepare()
-                specs = commands.process_specs()
+                prepared = prepare(runs_server="server" in parts)
+                specs = commands.process_specs(parts)
         except KeyboardInterrupt:
             raise CommandError("Interrupted before anything was started.", returncode=130) from None
         self._say_prepared(prepared)
@@ -43,23 +56,23 @@ class Command(BaseCommand):
         asyncio.run(self._supervise(prepared.server, specs))
         lock.release()
 
-    async def _supervise(self, server: Server, specs: list[ProcessSpec]) -> None:
+    async def _supervise(self, server: Server | None, specs: list[ProcessSpec]) -> None:
         for name in heartbeat.PROCESSES:
             heartbeat.forget(name)
-        recorder = Recorder(server)
+        own = server if "server" in self._parts else None  # the server that this machine runs
+        recorder = Recorder(server, own=own is not None)
 
         def report(status: Status, kind: str, sentence: str) -> None:
             recorder.report(status, kind, sentence)
             if sentence:
                 self._say(sentence)
 
-        supervisor = Supervisor(specs, commands.STAGES, report, commands.build_spec())
-        beside = [
-            asyncio.create_task(part)
-            for part in (recorder.run(), follow_restart_requests(server, supervisor), self._give_heartbeats())
-        ]
+        supervisor = Supervisor(specs, commands.stages(specs), report, commands.build_spec() if own else None)
+        beside = [asyncio.create_task(part) for part in (recorder.run(), self._give_heartbeats())]
+        if own is not None:
+            beside.append(asyncio.create_task(follow_restart_requests(own, supervisor)))
         try:
-            await supervisor.run(on_live=lambda: self._invite(server))
+            await supervisor.run(on_live=lambda: self._invite(own))
         finally:
             for task in beside:
                 task.cancel()
@@ -74,8 +87,8 @@ class Command(BaseCommand):
             heartbeat.beat("up")
             await asyncio.sleep(heartbeat.HEARTBEAT_S)
 
-    async def _invite(self, server: Server) -> None:
-        loaded = await wait_for_models(server)
+    async def _invite(self, server: Server | None) -> None:
+        loaded = server is None or await wait_for_models(server)
         self._say_addresses()
         if not loaded:
             self._say("Some models are still loading; the overview shows which.")
@@ -99,7 +112,8 @@ class Command(BaseCommand):
             self._say(f"Made the administrator {prepared.administrator} with the password of SLIPWAY_ADMIN_PASSWORD.")
 
     def _warn_if_open(self) -> None:
-        if settings.DASHBOARD_HOST not in ("localhost", "127.0.0.1", "::1") and not settings.REQUIRE_TOKENS:
+        local = settings.DASHBOARD_HOST in ("localhost", "127.0.0.1", "::1")
+        if "server" in self._parts and not local and not settings.REQUIRE_TOKENS:
             self._say(
                 f"Listening on {settings.DASHBOARD_HOST}: everybody who reaches it may send inference requests. "
                 "Set SLIPWAY_REQUIRE_TOKENS=1 to require a token."
@@ -108,11 +122,15 @@ class Command(BaseCommand):
     def _say_addresses(self) -> None:
         host = commands.reachable_host()
         host = f"[{host}]" if ":" in host else host
-        lines = (
-            ("Dashboard", f"http://{host}:{settings.DASHBOARD_PORT}/"),
+        web = [("Dashboard", f"http://{host}:{settings.DASHBOARD_PORT}/")]
+        server = [
             ("Inference, HTTP", f"http://{host}:{settings.SERVER_HTTP_PORT}"),
             ("Inference, gRPC", f"{host}:{settings.SERVER_GRPC_PORT}"),
             ("Metrics", f"http://{host}:{settings.SERVER_METRICS_PORT}/metrics"),
+        ]
+        lines = (
+            *(web if "web" in self._parts else ()),
+            *(server if "server" in self._parts else ()),
             *(
                 (one.title, f"{one.scheme}://{_format_listener(one)}" if one.scheme else _format_listener(one))
                 for one in self._listeners
@@ -123,6 +141,13 @@ class Command(BaseCommand):
         self.stdout.write("\n" + "".join(f"  {title:<{width}} {address}\n" for title, address in lines))
         self.stdout.write("  Ctrl-C stops everything.\n\n")
         self.stdout.flush()
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    named = set(filter(None, text.split(",")))
+    if not named or named - set(commands.PARTS):
+        raise argparse.ArgumentTypeError(f"expected some of {','.join(commands.PARTS)}, got '{text}'")
+    return tuple(part for part in commands.PARTS if part in named)
 
 
 def _format_listener(listener: Listener) -> str:

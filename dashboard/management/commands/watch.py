@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from dashboard.servers.selectors import servers
 from dashboard.shared.startup import check_release, one_sentence
+from dashboard.supervisor.installation import check_installation
 from dashboard.supervisor.preflight import DataFolderLock
 from dashboard.watch.watcher import watch
 
@@ -28,5 +29,6 @@ class Command(BaseCommand):
                     raise CommandError(f"another watcher already runs on this data folder (process {lock.holder()})")
                 time.sleep(0.2)
             check_release()
+            check_installation()
             list(servers())
         asyncio.run(watch())

@@ -15,6 +15,7 @@ from dashboard.accounts.accounts import account_update
 from dashboard.accounts.tokens import auth_file_repair, token_create, token_revoke
 from dashboard.catalog.services import model_delete
 from dashboard.models import ApiToken, AuditEntry, ServerEvent, Version
+from dashboard.servers.services import server_ensure_local
 from dashboard.shared.choices import EventKind
 from dashboard.shared.exceptions import StorageFull
 from dashboard.watch.periodic import periodic_tasks
@@ -104,6 +105,7 @@ def _fail() -> None:
 
 @pytest.mark.parametrize("damage", ["the row is gone", "the file is gone", "the person is gone", "the file is garbage"])
 def test_watch_mends_a_file_that_says_something_else(damage: str, token: ApiToken, actor: Actor, settings: Any) -> None:
+    server_ensure_local()
     assert auth_file_repair() == ""
     if damage == "the row is gone":
         ApiToken.objects.all().delete()

@@ -84,9 +84,9 @@ def test_the_administrators_password_is_generated_and_signs_in(up: Up):
     assert answer.url.path == "/"
 
 
-def sign_in(browser: httpx.Client, up: Up) -> httpx.Response:
+def sign_in(browser: httpx.Client, up: Up, password: str = "") -> httpx.Response:
     token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', browser.get("/sign-in").text)
-    form = {"username": "admin", "password": up.password, "csrfmiddlewaretoken": token.group(1)}
+    form = {"username": "admin", "password": password or up.password, "csrfmiddlewaretoken": token.group(1)}
     return browser.post("/sign-in", data=form, headers={"Referer": f"{up.dashboard_url}/sign-in"})
 
 

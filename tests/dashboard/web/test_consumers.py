@@ -15,7 +15,7 @@ from django.test import Client
 
 from dashboard.access import sessions
 from dashboard.application import application
-from dashboard.models import Job, Server
+from dashboard.models import Job, Model, Server
 from dashboard.servers.consumers import TAIL_LINES
 from dashboard.shared.choices import JobState
 from dashboard.web import websockets
@@ -108,6 +108,23 @@ def test_what_does_not_exist_is_said_in_a_sentence(path: str, server: Server, co
         answer = await browser.receive_json_from(PATIENCE_S)
         assert answer["type"] == "error"
         assert answer["message"]
+        assert (await browser.receive_output(PATIENCE_S))["code"] == websockets.NOT_FOUND
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("path", ["/ws/servers/local/log/?process=worker", "/ws/models/relu/log/"])
+def test_a_log_of_another_machine_is_said_to_be_there(
+    path: str, server: Server, cookie: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "SHARED_DIR", tmp_path / "shared")
+    monkeypatch.setattr(settings, "LOG_DIR", tmp_path)
+    Model.objects.create(name="relu")
+
+    async def scenario() -> None:
+        browser = connect(path, cookie)
+        await browser.connect(PATIENCE_S)
+        assert "runs on another machine" in (await browser.receive_json_from(PATIENCE_S))["message"]
         assert (await browser.receive_output(PATIENCE_S))["code"] == websockets.NOT_FOUND
 
     run(scenario)

@@ -1,0 +1,29 @@
+"""`manage.py accept`: takes this machine's keys or shared folder as those of the installation, after they were changed."""
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from dashboard.shared.startup import check_database, one_sentence
+from dashboard.supervisor.installation import folder_accept, in_one_folder, keys_accept
+
+
+class Command(BaseCommand):
+    requires_system_checks = []
+    help = "Accept this machine's keys or shared folder as those of all machines, after they were changed on purpose."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("what", choices=("keys", "folder"))
+
+    def handle(self, *args: object, **options: object) -> None:
+        with one_sentence():
+            check_database()
+            if in_one_folder():
+                self.stdout.write("Nothing is to accept: the database, the keys and all files lie in one folder.")
+                return
+            if options["what"] == "keys":
+                keys_accept()
+                self.stdout.write(
+                    "The keys of this machine are accepted. Give each machine the same keys, and start it again."
+                )
+            else:
+                folder_accept()
+                self.stdout.write("The shared folder of this machine is accepted. Give each machine the same folder.")

@@ -1,0 +1,177 @@
+"""Refuses a machine whose keys or shared folder are not those of the installation.
+
+The database keeps an identity, which also lies as a file in the shared folder, and a hash of each key. The first process that
+starts writes them, and each later one compares. An installation with SQLite and without SLIPWAY_SHARED is not checked, because
+its database, keys and files lie in one folder.
+"""
+
+import hashlib
+import os
+import secrets
+import sys
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+from django.conf import settings
+from django.db import Error, connection, transaction
+from django.utils import timezone
+
+from dashboard.access.audit import audit_record
+from dashboard.access.authorisation import SYSTEM
+from dashboard.models import Installation, ServerState
+from dashboard.servers.server_state import MACHINE
+from dashboard.servers.services import LOCAL
+from dashboard.shared.choices import ServerStatus
+from dashboard.shared.exceptions import Conflict, Invalid
+from dashboard.shared.startup import sentence
+from repository.files.storage import write_atomic
+
+# Environment variable -> Django setting of a key.
+KEYS = {
+    "SLIPWAY_SECRET_KEY": "SECRET_KEY",
+    "SLIPWAY_CONTROL_KEY": "SERVER_CONTROL_KEY",
+    "SLIPWAY_INFER_KEY": "SERVER_INFER_KEY",
+}
+# Keys that people chose may be short, so a guess takes some milliseconds.
+_ROUNDS = 20_000
+SERVER_GONE = timedelta(seconds=30)
+
+
+def in_one_folder() -> bool:
+    """Return whether the database, the keys and all files lie in the data folder."""
+    return connection.vendor == "sqlite" and settings.SHARED_DIR == settings.DATA_DIR
+
+
+def check_installation() -> None:
+    """Raise Invalid if a key or the shared folder is not that of the installation. The first call writes both down.
+
+    Raises django.db.Error if the database does not answer or has no tables yet, OSError if the shared folder is unusable.
+    """
+    if in_one_folder():
+        return
+    new = {"identity": secrets.token_hex(16)}
+    Installation.objects.get_or_create(pk=1, defaults=new)
+    with transaction.atomic():
+        row = Installation.objects.select_for_update().get(pk=1)
+        if not row.marked:  # nothing was compared before, or that process was killed
+            _mark(row)
+        _check_folder(row)
+        _check_keys(row)
+
+
+def installation_or_exit() -> None:
+    """End the process with a sentence if its keys or its shared folder are wrong. A database that does not answer is accepted,
+    because it may still start: `manage.py up` has checked before."""
+    try:
+        check_installation()
+    except Invalid as error:
+        sys.exit(sentence(error.message))
+    except OSError as error:
+        sys.exit(sentence(f"the shared folder (SLIPWAY_SHARED) cannot be used: {error.strerror}"))
+    except Error:
+        pass
+    finally:
+        connection.close()
+
+
+def keys_accept() -> None:
+    """Make this machine's keys those of the installation. Machines with the earlier keys are refused when they start next."""
+    with transaction.atomic():
+        row = _locked()
+        row.keys = {name: _hash(name, row) for name in KEYS}
+        row.save(update_fields=["keys"])
+        audit_record(actor=SYSTEM, action="installation.keys", summary="Accepted new keys of the installation")
+
+
+def folder_accept() -> None:
+    """Make this machine's shared folder that of the installation.
+
+    Raises Invalid if the keys are not those of the installation, OSError if the folder cannot be written.
+    """
+    with transaction.atomic():
+        row = _locked()
+        if row.keys:
+            _check_keys(row)
+        # A new identity, so that a machine which still has the earlier folder is refused.
+        row.identity, row.marked = secrets.token_hex(16), True
+        row.keys = {name: _hash(name, row) for name in KEYS}
+        row.save()
+        write_atomic(_file(), row.identity.encode(), mode=0o600)
+        audit_record(actor=SYSTEM, action="installation.folder", summary="Accepted a shared folder of the installation")
+
+
+def check_only_server() -> None:
+    """Raise Conflict if another machine runs the bundled server. One that nobody has seen for SERVER_GONE does not run."""
+    row = ServerState.objects.select_related("server").filter(server__name=LOCAL).first()
+    if row is None or in_one_folder() or row.info.get(MACHINE) in (None, machine_identity()):
+        return
+    runs = row.state in (ServerStatus.STARTING, ServerStatus.RUNNING, ServerStatus.READY)
+    if runs and row.checked_at is not None and timezone.now() - row.checked_at < SERVER_GONE:
+        raise Conflict(
+            f"another machine runs the bundled server, at {row.server.http_url}: start this one with "
+            "--only web,worker,watch, or wait half a minute if that machine is gone"
+        )
+
+
+def machine_identity() -> str:
+    """Return the identity of this machine: of its data folder, which outlives the names of containers."""
+    path = settings.DATA_DIR / "machine"
+    with suppress(FileExistsError), os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_hex(16))
+    return str(path.read_text())
+
+
+def _locked() -> Installation:
+    row, _ = Installation.objects.select_for_update().get_or_create(pk=1, defaults={"identity": secrets.token_hex(16)})
+    return row
+
+
+def _mark(row: Installation) -> None:
+    """Write the identity into the shared folder, unless another installation has marked it."""
+    if not _found():
+        write_atomic(_file(), row.identity.encode(), mode=0o600)
+    elif _found() != row.identity:
+        raise Invalid(
+            "the shared folder belongs to another database: set DATABASE_URL to that database, or SLIPWAY_SHARED to an empty "
+            "folder; if this database takes the place of that one, run manage.py accept folder"
+        )
+    row.marked = True
+    row.save(update_fields=["marked"])
+
+
+def _check_folder(row: Installation) -> None:
+    if _found() != row.identity:
+        raise Invalid(
+            "this machine's folder of models is not the one of the other machines: set SLIPWAY_SHARED to the folder "
+            "that they share; if the folder was moved or restored on purpose, run manage.py accept folder"
+        )
+
+
+def _check_keys(row: Installation) -> None:
+    mine = {name: _hash(name, row) for name in KEYS}
+    if not row.keys:
+        row.keys = mine
+        row.save(update_fields=["keys"])
+    wrong = [name for name in KEYS if row.keys.get(name) != mine[name]]
+    if wrong:
+        raise Invalid(
+            f"this machine's keys are not those of the other machines: set {' and '.join(wrong)} to the same values on each "
+            "machine; if the keys were changed on purpose, run manage.py accept keys"
+        )
+
+
+def _hash(name: str, row: Installation) -> str:
+    key = getattr(settings, KEYS[name])
+    return hashlib.pbkdf2_hmac("sha256", key.encode(), f"{name} {row.identity}".encode(), _ROUNDS).hex()
+
+
+def _file() -> Path:
+    return Path(settings.SHARED_DIR) / "installation"
+
+
+def _found() -> str:
+    try:
+        return _file().read_text(errors="replace").strip()
+    except FileNotFoundError:
+        return ""
