@@ -14,6 +14,7 @@ from dashboard.models.metrics import MetricSample
 from dashboard.models.model import Model
 from dashboard.models.noted import FailureCount, NotedRequest
 from dashboard.models.objective import Objective, ObjectiveCount
+from dashboard.models.presence import Heartbeat, TableMark
 from dashboard.models.release import Release, ReleaseCheck, ReleaseSpan
 from dashboard.models.replay import Replay, ReplayDifference
 from dashboard.models.rollout import Rollout, RolloutFigures, RolloutMismatch, RolloutSample
@@ -45,6 +46,7 @@ __all__ = [
     "DriftWindow",
     "Example",
     "FailureCount",
+    "Heartbeat",
     "Job",
     "Measurement",
     "MetricSample",
@@ -68,6 +70,7 @@ __all__ = [
     "ServerEvent",
     "ServerState",
     "SignInCount",
+    "TableMark",
     "TruthLabel",
     "TruthMetric",
     "Tuning",

@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from dashboard.models import Server
+from dashboard.postgresql import relay
 from dashboard.servers.additions import Listener, listeners, ports_by_host
 from dashboard.shared import heartbeat
 from dashboard.shared.startup import check_database, one_sentence
@@ -44,8 +45,8 @@ class Command(BaseCommand):
         lock.release()
 
     async def _supervise(self, server: Server, specs: list[ProcessSpec]) -> None:
-        for name in heartbeat.PROCESSES:
-            heartbeat.forget(name)
+        heartbeat.forget_dead(*heartbeat.PROCESSES)
+        relay.begin()
         recorder = Recorder(server)
 
         def report(status: Status, kind: str, sentence: str) -> None:
@@ -66,8 +67,8 @@ class Command(BaseCommand):
                 with suppress(asyncio.CancelledError):
                     await task
             await recorder.flush()
-            for name in heartbeat.PROCESSES:
-                heartbeat.forget(name)
+            heartbeat.forget()
+            heartbeat.forget_dead(*heartbeat.PROCESSES)
 
     async def _give_heartbeats(self) -> None:
         while True:
