@@ -10,7 +10,6 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 settings_or_exit()
 
 from dashboard.application import application  # noqa: E402
-
 from dashboard.postgresql import relay  # noqa: E402
 from dashboard.shared import heartbeat  # noqa: E402
 

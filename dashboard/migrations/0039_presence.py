@@ -4,38 +4,43 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('dashboard', '0038_job_outbox'),
+        ("dashboard", "0038_job_outbox"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Heartbeat',
+            name="Heartbeat",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('machine', models.CharField(max_length=32)),
-                ('name', models.CharField(max_length=16)),
-                ('host', models.CharField(max_length=255)),
-                ('process', models.BigIntegerField()),
-                ('since', models.BigIntegerField()),
-                ('beat_at', models.DateTimeField()),
-                ('seen_at', models.DateTimeField()),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("machine", models.CharField(max_length=32)),
+                ("name", models.CharField(max_length=16)),
+                ("host", models.CharField(max_length=255)),
+                ("process", models.BigIntegerField()),
+                ("since", models.BigIntegerField()),
+                ("beat_at", models.DateTimeField()),
+                ("seen_at", models.DateTimeField()),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('machine', 'name', 'process', 'since'), name='one_heartbeat_a_process')],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("machine", "name", "process", "since"), name="one_heartbeat_a_process"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='TableMark',
+            name="TableMark",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('machine', models.CharField(max_length=32)),
-                ('table', models.CharField(max_length=64)),
-                ('at', models.DateTimeField()),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("machine", models.CharField(max_length=32)),
+                ("table", models.CharField(max_length=64)),
+                ("at", models.DateTimeField()),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('machine', 'table'), name='one_mark_a_table_and_machine')],
+                "constraints": [
+                    models.UniqueConstraint(fields=("machine", "table"), name="one_mark_a_table_and_machine")
+                ],
             },
         ),
     ]

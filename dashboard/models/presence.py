@@ -1,4 +1,4 @@
-"""What machines with one PostgreSQL tell each other. Only `postgresql.relay` reads and writes it; SQLite's tables stay empty."""
+"""What machines with one PostgreSQL tell each other. Only `postgresql.relay` uses it; on SQLite it stays empty."""
 
 from django.db import models
 

@@ -2,8 +2,8 @@
 
 The marks are small files in the data folder. After each commit that changed a table, the table gets a new mark. A wrapper
 around every database connection finds the tables that a statement writes and that a part of a page reads. If a process is
-killed between its commit and the mark, the change has no mark. Therefore readers of marks also poll the tables. With PostgreSQL,
-postgresql.relay carries marks between machines.
+killed between its commit and the mark, the change has no mark. Therefore readers of marks also poll the tables. With
+PostgreSQL, postgresql.relay carries marks between machines.
 """
 
 import logging
