@@ -188,8 +188,8 @@ def _silence(one: Process, found: list[Process], several: bool) -> Silence:
 def _known() -> list[Process]:
     kept = processes_of_others()
     recent = abs(time.time() - kept.get("at", 0.0)) < FORGOTTEN_AFTER_S
-    others = [Process(*row, here=False) for row in kept.get("processes", ())] if recent else []
-    return [*processes_here(), *others]
+    others = [Process(row[0], row[1], row[2], row[3], row[4], here=False) for row in kept.get("processes", ())]
+    return [*processes_here(), *(others if recent else ())]
 
 
 def _files() -> Iterator[tuple[Path, Process]]:
