@@ -63,7 +63,7 @@ class House:
         total = 1 << 40
         machine.machine_memory = lambda *_: machine.Memory(int(self.memory * total), total)
         machine.disk_usage = lambda _: (total, 0, int(self.disk * total))
-        heartbeat._age = lambda name: self.heard.get(name, 0.0)
+        heartbeat._known = lambda: [heartbeat.Process(name, "here", 1, 0, age) for name, age in self.heard.items()]
 
 
 Event = Callable[

@@ -13,9 +13,13 @@ class DashboardConfig(AppConfig):
     def ready(self) -> None:
         """Import the Celery application, which announces jobs. Mark the tables that this process changes (shared.changes)."""
         import dashboard.celery  # noqa: F401
-        from dashboard.shared.changes import watch_connections
+        from dashboard.shared import changes
 
-        watch_connections()
+        changes.watch_connections()
+        if connections["default"].vendor == "postgresql":
+            from dashboard.postgresql import relay
+
+            changes.tell_others = relay.tell
         for signal in (pre_migrate, post_migrate):
             signal.connect(_limit_statements, sender=self)
 

@@ -117,11 +117,9 @@ def server_down(facts: Facts) -> Iterator[Finding]:
 
 
 def silent_process(_: Facts) -> Iterator[Finding]:
-    for name, (title, consequence) in heartbeat.PROCESSES.items():
-        if heartbeat.is_silent(name):
-            yield Finding(
-                name, f"The {title} does not answer", f"While it is silent, {consequence}.", reverse("servers")
-            )
+    for one in heartbeat.silences():
+        detail = f"While it is silent, {one.consequence}."
+        yield Finding(one.subject, f"The {one.who} does not answer", detail, reverse("servers"))
 
 
 def data_drift(_: Facts) -> Iterator[Finding]:

@@ -1,7 +1,5 @@
 """Celery and jobs: one thin task for all kinds, and the worker's heartbeat."""
 
-import threading
-import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -10,6 +8,7 @@ from celery.signals import worker_ready, worker_shutdown
 
 from dashboard.jobs.outbox import send
 from dashboard.jobs.runner import job_run, next_in_turn
+from dashboard.postgresql import relay
 from dashboard.shared import heartbeat
 
 
@@ -26,24 +25,23 @@ class _Consumer(Protocol):
 
     connection: object | None
 
-    def call_soon(self, function: Callable[[str], None], argument: str) -> object: ...
+    def call_soon(self, function: Callable[[], None]) -> object: ...
 
 
 @worker_ready.connect
 def give_heartbeats(sender: _Consumer, **_: object) -> None:
     """Send heartbeats from the loop that receives tasks: a thread schedules each one on the loop of `sender`, the consumer."""
 
-    def run() -> None:
-        while True:
-            if sender.connection is None:  # the consumer reconnects to its broker, and has no loop meanwhile
-                heartbeat.beat("worker")
-            else:
-                sender.call_soon(heartbeat.beat, "worker")
-            time.sleep(heartbeat.HEARTBEAT_S)
+    def call_soon(function: Callable[[], None]) -> None:
+        if sender.connection is None:  # the consumer reconnects to its broker, and has no loop meanwhile
+            function()
+        else:
+            sender.call_soon(function)
 
-    threading.Thread(target=run, name="heartbeat", daemon=True).start()
+    heartbeat.beat_from_loop("worker", call_soon)
+    relay.begin()
 
 
 @worker_shutdown.connect
 def forget_heartbeat(**_: object) -> None:
-    heartbeat.forget("worker")
+    heartbeat.forget()

@@ -15,6 +15,7 @@ from dashboard.models.metrics import MetricSample
 from dashboard.models.model import Model
 from dashboard.models.noted import FailureCount, NotedRequest
 from dashboard.models.objective import Objective, ObjectiveCount
+from dashboard.models.presence import Heartbeat, TableMark
 from dashboard.models.release import Release, ReleaseCheck, ReleaseSpan
 from dashboard.models.replay import Replay, ReplayDifference
 from dashboard.models.rollout import Rollout, RolloutFigures, RolloutMismatch, RolloutSample
@@ -47,6 +48,7 @@ __all__ = [
     "Example",
     "FailureCount",
     "Installation",
+    "Heartbeat",
     "Job",
     "Measurement",
     "MetricSample",
@@ -70,6 +72,7 @@ __all__ = [
     "ServerEvent",
     "ServerState",
     "SignInCount",
+    "TableMark",
     "TruthLabel",
     "TruthMetric",
     "Tuning",

@@ -9,6 +9,7 @@ from dashboard.servers import selectors as select
 from dashboard.servers import serializers
 from dashboard.servers.memory import server_memory
 from dashboard.servers.services import server_restart
+from dashboard.shared import heartbeat
 from dashboard.web.rest.endpoint import Endpoint, at, fieldless
 
 
@@ -20,6 +21,16 @@ class ServerList(Endpoint):
     def get(self, request: Request) -> Response:
         """Every inference server, with its state."""
         return self.page(select.servers(), serializers.ServerSerializer)
+
+
+@at("processes", "api_processes")
+class ProcessList(Endpoint):
+    rights = {"GET": Right.VIEW}
+
+    @extend_schema(operation_id="processes_list", responses=serializers.ProcessSerializer(many=True))
+    def get(self, request: Request) -> Response:
+        """Every process of the dashboard on all machines, with its last heartbeat."""
+        return self.page(heartbeat.processes(), serializers.ProcessSerializer)
 
 
 @at("servers/<str:name>", "api_server")

@@ -4,6 +4,16 @@ from rest_framework import serializers
 
 from dashboard import models
 from dashboard.servers.memory import Device, Fit, Holder, Part, Picture
+from dashboard.shared.heartbeat import PROCESSES, Process
+
+
+class ProcessSerializer(serializers.Serializer[Process]):
+    name = serializers.ChoiceField(choices=sorted(PROCESSES.keys() - {"queue"}))
+    host = serializers.CharField(help_text="The name of its machine.")
+    pid = serializers.IntegerField(help_text="Its number on its machine.")
+    since = serializers.DateTimeField(source="started_at")
+    age = serializers.FloatField(help_text="Seconds since its last heartbeat, as far as the answering machine knows.")
+    silent = serializers.BooleanField()
 
 
 class ServerStateSerializer(serializers.ModelSerializer[models.ServerState]):

@@ -2,7 +2,8 @@
 
 The marks are small files in the data folder. After each commit that changed a table, the table gets a new mark. A wrapper
 around every database connection finds the tables that a statement writes and that a part of a page reads. If a process is
-killed between its commit and the mark, the change has no mark. Therefore readers of marks also poll the tables.
+killed between its commit and the mark, the change has no mark. Therefore readers of marks also poll the tables. With
+PostgreSQL, postgresql.relay carries marks between machines.
 """
 
 import logging
@@ -37,6 +38,8 @@ _READS = re.compile(rf"(?:FROM|JOIN) {_OWN}")
 Result = TypeVar("Result")
 
 _reading: ContextVar[set[str] | None] = ContextVar("reading", default=None)
+# Tells other machines that a table changed.
+tell_others: Callable[[str], None] | None = None
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
@@ -119,7 +122,14 @@ def marks() -> dict[str, str]:
 
 
 def announce(table: str) -> None:
-    """Give a table a new mark. If the folder cannot be written, the mark is lost, but the commit is kept."""
+    """Give a table a new mark on every machine. If the folder cannot be written, the mark is lost, but the commit is kept."""
+    announce_here(table)
+    if tell_others is not None:
+        tell_others(table)
+
+
+def announce_here(table: str) -> None:
+    """Give a table a new mark on this machine."""
     try:
         for name in (table, _ALL):
             descriptor = os.open(_path(name), os.O_WRONLY | os.O_CREAT, 0o600)

@@ -11,6 +11,7 @@ from django.db import Error, close_old_connections, connection
 
 from dashboard.metrics.feed import FeedReader
 from dashboard.models import Server
+from dashboard.postgresql import relay
 from dashboard.servers import server_state
 from dashboard.servers.client import AsyncServerClient
 from dashboard.servers.selectors import servers
@@ -31,6 +32,7 @@ async def watch() -> None:
     """Run until SIGINT or SIGTERM. If a part fails, the whole process exits, and `up` starts it again."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
+    relay.begin()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     parts = [asyncio.create_task(watch_servers())]
@@ -43,7 +45,7 @@ async def watch() -> None:
         for part in parts:
             part.cancel()
         await asyncio.gather(*parts, return_exceptions=True)
-    heartbeat.forget("watch")
+    heartbeat.forget()
     for part in parts:
         if part in done:
             part.result()

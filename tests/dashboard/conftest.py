@@ -1,6 +1,7 @@
 """People with different rights, a repository of the test's own, and uploads made the way a client makes them."""
 
 import hashlib
+import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from django.apps import apps
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group, Permission
 from django.db.models.signals import post_migrate
@@ -24,6 +26,7 @@ from dashboard.models import Job, Model, ModelState, Release, ReleaseSpan, Serve
 from dashboard.releases import life
 from dashboard.releases.selectors import wanted_release
 from dashboard.servers.services import server_ensure_local
+from dashboard.shared import heartbeat
 from dashboard.uploads import inspector
 from dashboard.uploads.publication import upload_publish
 from dashboard.uploads.services import upload_complete, upload_create, upload_receive_chunk
@@ -51,6 +54,13 @@ def data_folder(settings: Any, tmp_path: Path) -> Path:
     settings.HEARTBEAT_DIR = tmp_path / "heartbeats"
     settings.HEARTBEAT_DIR.mkdir()
     return tmp_path
+
+
+def beaten(name: str) -> Path:
+    """Give a heartbeat, and return its file."""
+    heartbeat.beat(name)
+    (path,) = settings.HEARTBEAT_DIR.glob(f"{name}.{os.getpid()}.*")
+    return Path(path)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from dashboard.models import Server
+from dashboard.postgresql import relay
 from dashboard.servers.additions import Listener, listeners, ports_by_host
 from dashboard.shared import heartbeat
 from dashboard.shared.startup import check_database, one_sentence
@@ -57,8 +58,8 @@ class Command(BaseCommand):
         lock.release()
 
     async def _supervise(self, server: Server | None, specs: list[ProcessSpec]) -> None:
-        for name in heartbeat.PROCESSES:
-            heartbeat.forget(name)
+        heartbeat.forget_dead(*heartbeat.PROCESSES)
+        relay.begin()
         own = server if "server" in self._parts else None  # the server that this machine runs
         recorder = Recorder(server, own=own is not None)
 
@@ -79,8 +80,8 @@ class Command(BaseCommand):
                 with suppress(asyncio.CancelledError):
                     await task
             await recorder.flush()
-            for name in heartbeat.PROCESSES:
-                heartbeat.forget(name)
+            heartbeat.forget()
+            heartbeat.forget_dead(*heartbeat.PROCESSES)
 
     async def _give_heartbeats(self) -> None:
         while True:

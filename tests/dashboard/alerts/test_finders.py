@@ -38,10 +38,9 @@ from dashboard.models import (
     ServerState,
     Version,
 )
-from dashboard.shared import heartbeat
 from dashboard.shared.exceptions import Invalid
 from tests.dashboard.alerts.conftest import Receiver
-from tests.dashboard.conftest import serve
+from tests.dashboard.conftest import beaten, serve
 from tests.dashboard.feeds import tick, usage
 
 pytestmark = pytest.mark.django_db
@@ -282,9 +281,9 @@ def test_a_wrong_own_alert_is_refused(relu: Version, actor: Actor, given: Any, w
 def test_the_worker_tells_that_watch_is_silent(
     server: Server, webhook: AlertChannel, receiver: Receiver, settings: Any
 ) -> None:
-    heartbeat.beat("watch")
+    watch = beaten("watch")
     assert stand_in() is False
-    os.utime(settings.HEARTBEAT_DIR / "watch", (time.time() - 60, time.time() - 60))
+    os.utime(watch, (time.time() - 60, time.time() - 60))
     assert stand_in() is True
     stand_in()
     assert [one["title"] for one in receiver.bodies] == ["The watcher does not answer"]

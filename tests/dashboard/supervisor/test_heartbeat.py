@@ -3,9 +3,10 @@
 import asyncio
 import os
 import re
+import subprocess
 import time
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -13,13 +14,12 @@ from django.test import Client
 
 from dashboard.models import Server
 from dashboard.shared import heartbeat
-from tests.dashboard.conftest import text_of
+from tests.dashboard.conftest import beaten, text_of
 
 
 def fell_silent(name: str, seconds: float) -> None:
-    heartbeat.beat(name)
     then = time.time() - seconds
-    os.utime(Path(settings.HEARTBEAT_DIR, name), (then, then))
+    os.utime(beaten(name), (then, then))
 
 
 @pytest.mark.parametrize(("name", "title"), [("up", "supervisor"), ("watch", "watcher"), ("worker", "worker")])
@@ -47,16 +47,39 @@ def test_a_process_that_never_ran_here_or_ended_in_good_order_is_not_missed(
 ) -> None:
     fell_silent("watch", 4000)
     assert "The watcher has not answered for 67 min" in text_of(as_person(), "/health")
-    heartbeat.forget("watch")
+    heartbeat.forget()
     assert not heartbeat.silent()
 
 
 def test_a_listener_hears_each_heartbeat_once_and_takes_no_old_one_for_new() -> None:
-    heartbeat.beat("watch")
+    left, new = (settings.HEARTBEAT_DIR / f"watch.{number}.{os.getpid()}.1" for number in (4, 5))
+    strange = settings.HEARTBEAT_DIR / "watch.6.1.1"
+    left.touch()
     answers = heartbeat.heard_since_last("watch")
     assert not asyncio.run(answers()), "left by an earlier run"
-    fell_silent("watch", -3600)  # the clock on the wall was put back since
+    strange.touch()
+    assert not asyncio.run(answers()), "no child of this process"
+    new.touch()
+    os.utime(new, (1, 1))  # the clock on the wall was put back since
     assert asyncio.run(answers())
     assert not asyncio.run(answers())
-    heartbeat.forget("watch")
+    new.unlink()
     assert not asyncio.run(answers())
+
+
+def test_of_several_the_silent_one_is_named_and_the_next_of_its_name_replaces_it_if_it_is_dead(settings: Any) -> None:
+    with subprocess.Popen(["sleep", "60"]) as other:
+        path = settings.HEARTBEAT_DIR / f"worker.{other.pid}.1.{int(time.time()) + 1}"
+        path.touch()
+        then = time.time() - 40
+        os.utime(path, (then, then))
+        heartbeat.beat("worker")
+        assert heartbeat.silent() == [f"The worker {other.pid} has not answered for 40 s: others do its work."]
+        assert not heartbeat.is_silent("worker"), "one of them answers"
+        heartbeat.forget_dead("worker")
+        assert heartbeat.silent(), "it lives"
+        other.kill()
+    heartbeat.forget()
+    assert len(heartbeat.silent()) == 1
+    heartbeat.beat("worker")
+    assert not heartbeat.silent()

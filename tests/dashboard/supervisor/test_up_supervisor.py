@@ -129,7 +129,7 @@ def test_the_last_heartbeat_of_a_dead_process_is_no_answer_of_the_next(tmp_path:
     wait = "while not pathlib.Path({}).exists(): time.sleep(0.01)"
     code = f"""import os, pathlib, signal, time
 print("ready", flush=True)
-beat = pathlib.Path({str(settings.HEARTBEAT_DIR / "watch")!r})
+beat = pathlib.Path({str(settings.HEARTBEAT_DIR)!r}, f"watch.{{os.getpid()}}.{{os.getppid()}}.1")
 if not pathlib.Path({str(noticed)!r}).exists():
     beat.touch()
     {wait.format(repr(str(noticed)))}

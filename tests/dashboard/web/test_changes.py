@@ -22,7 +22,7 @@ from dashboard.models import Job, MetricSample, Model, Server, ServerState, Vers
 from dashboard.servers.server_state import server_seen
 from dashboard.shared import changes, heartbeat
 from dashboard.web.changes import READS_HEADER, Changes
-from tests.dashboard.conftest import text_of
+from tests.dashboard.conftest import beaten, text_of
 from tests.support.serving_process import PATIENCE_S
 
 PAGES = (
@@ -197,7 +197,7 @@ def test_a_browser_hears_signs_of_life_while_nothing_changes(db: None) -> None:
 
 
 def test_a_browser_gets_the_mark_and_then_each_table_that_changes(db: None) -> None:
-    heartbeat.beat("watch")
+    watch = beaten("watch")
     socket = browser(get_user_model().objects.create_user("ada"))
 
     async def scenario() -> None:
@@ -209,7 +209,7 @@ def test_a_browser_gets_the_mark_and_then_each_table_that_changes(db: None) -> N
         changes.announce("dashboard_job")
         assert (await reported(socket))["tables"] == ["dashboard_job"]
         long_ago = time.time() - 2 * heartbeat.SILENT_AFTER_S
-        os.utime(Path(settings.HEARTBEAT_DIR, "watch"), (long_ago, long_ago))
+        os.utime(watch, (long_ago, long_ago))
         assert (await reported(socket))["tables"] == [changes.HEARTBEATS]
         await socket.disconnect(timeout=PATIENCE_S)
 

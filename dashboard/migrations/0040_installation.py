@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('dashboard', '0038_job_outbox'),
+        ('dashboard', '0039_presence'),
     ]
 
     operations = [

@@ -1,0 +1,117 @@
+"""Two machines with data folders of their own on one PostgreSQL, behind PgBouncer, see each other's changes and heartbeats."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+import psutil
+import pytest
+
+from tests.dashboard.test_other_databases import PREPARE
+from tests.dashboard.web_process import finished, listening, run
+from tests.support import engines
+from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
+
+pytestmark = pytest.mark.skipif(bool(engines.MISSING), reason=f"needs Debian's packages {', '.join(engines.MISSING)}")
+
+CHANGE = """
+from dashboard.models import Model
+Model.objects.create(name="of_the_other")
+"""
+
+
+class Machines(NamedTuple):
+    """first: the address of the first one's pages; folders: the data folders; worker: starts one on a machine."""
+
+    first: str
+    token: str
+    folders: list[Path]
+    database: engines.Engine
+    worker: Callable[[int], "subprocess.Popen[str]"]
+
+    def silent(self) -> list[str]:
+        found = self.get("processes")["results"]
+        return [f"{one['name']} {one['pid']} {one['silent']}" for one in found if one["silent"]]
+
+    def known(self, pid: int) -> bool:
+        return any(one["pid"] == pid for one in self.get("processes")["results"])
+
+    def get(self, path: str) -> dict[str, list[dict[str, object]]]:
+        headers = {"Authorization": f"Bearer {self.token}"}
+        answer = httpx.get(f"{self.first}/api/v1/{path}", headers=headers, timeout=PATIENCE_S, trust_env=False)
+        found: dict[str, list[dict[str, object]]] = answer.raise_for_status().json()
+        return found
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    folders = [tmp_path_factory.mktemp(name) / "data" for name in ("first", "second")]
+    with ExitStack() as running, pytest.MonkeyPatch.context() as environment:
+        database = running.enter_context(engines.postgres())
+        pooler = running.enter_context(engines.pgbouncer(database.port, sessions=10))
+        redis = running.enter_context(engines.redis())
+        engines.new_database(database.port, "machines")
+        environment.setenv("DATABASE_URL", f"postgres://slipway@127.0.0.1:{pooler.port}/machines")
+        environment.setenv("REDIS_URL", f"redis://127.0.0.1:{redis.port}/0")
+        finished(folders[0], "manage.py", "migrate", "-v0")
+        token = finished(folders[0], "manage.py", "shell", "--no-imports", "-c", PREPARE)
+        first, _ = running.enter_context(listening(folders[0], "-m", "daphne"))
+
+        def worker(machine: int) -> "subprocess.Popen[str]":
+            options = ("-A", "dashboard", "--skip-checks", "worker", "--pool=threads", "--loglevel=ERROR")
+            process = run(folders[machine], "-m", "celery", *options, output=subprocess.DEVNULL)
+            running.callback(process.wait, PATIENCE_S)
+            running.callback(end, process)
+            return process
+
+        yield Machines(first, token, folders, database, worker)
+
+
+def end(process: "subprocess.Popen[str]") -> None:
+    with suppress(ProcessLookupError):
+        for number in (signal.SIGCONT, signal.SIGKILL):
+            process.send_signal(number)
+
+
+def mark(folder: Path, table: str) -> bytes:
+    with suppress(FileNotFoundError):
+        return (folder / "changes" / table).read_bytes()
+    return b""
+
+
+def test_a_change_on_one_machine_reaches_the_other_once(machines: Machines) -> None:
+    before = mark(machines.folders[0], "dashboard_model")
+    finished(machines.folders[1], "manage.py", "shell", "--no-imports", "-c", CHANGE)
+    own = mark(machines.folders[1], "dashboard_model")
+    wait_until(lambda: mark(machines.folders[0], "dashboard_model") != before, 5.0, "the mark of the other machine")
+    assert machines.get("models")["results"][0]["name"] == "of_the_other"
+    assert mark(machines.folders[1], "dashboard_model") == own, "a machine does not hear itself"
+
+
+def test_each_machine_tells_which_process_of_which_machine_is_silent_and_forgets_one_that_ended(
+    machines: Machines,
+) -> None:
+    here, there = machines.worker(0), machines.worker(1)
+    wait_until(lambda: machines.known(here.pid) and machines.known(there.pid), START_TIMEOUT_S, "both workers")
+    other = machines.worker(1)  # it tells what becomes of the one that is stopped, and has no page of its own
+    wait_until(lambda: machines.known(other.pid), START_TIMEOUT_S, "the third worker")
+    there.send_signal(signal.SIGSTOP)
+    machines.database.signal(signal.SIGSTOP)  # nothing is said of a machine that cannot be heard
+    here.send_signal(signal.SIGTERM)
+    psutil.Process(here.pid).wait(PATIENCE_S)
+    machines.database.signal(signal.SIGCONT)
+    wait_until(lambda: machines.silent() == [f"worker {there.pid} True"], PATIENCE_S, "the stopped worker")
+    assert not machines.known(here.pid), "it ended"
+    page = httpx.get(f"{machines.first}/health", trust_env=False, timeout=PATIENCE_S)
+    assert page.status_code in (200, 302)
+    there.send_signal(signal.SIGCONT)
+    wait_until(lambda: not machines.silent(), PATIENCE_S, "the worker that goes on")
+    other.send_signal(signal.SIGKILL)
+    other.wait()
+    wait_until(lambda: machines.silent() == [f"worker {other.pid} True"], PATIENCE_S, "the killed worker")
+    assert os.uname().nodename in str(machines.get("processes")["results"])
