@@ -113,7 +113,7 @@ def test_serving_models_outlive_the_network_and_polling_resumes(store: ObjectSto
         wait_until(lambda: "cannot be reached" in server.log, what="the trouble in the log")
         assert scaled(server) == 2.0
         store.start()
-        wait_until(lambda: "answers again" in server.log or "does not exist" in server.log, what="an answer")
+        wait_until(lambda: "has no model" in server.log or "does not exist" in server.log, what="an answer")
         assert scaled(server) == 2.0
         onnx_scale(tmp_path / "made", factor=3.0, version=2)
         store.put_folder(folder, "production/scale")
