@@ -44,8 +44,12 @@ class FileSystem(Protocol):
 class RemoteRepository:
     """A repository in the cloud. Methods that use the network block and belong on a worker thread; all others do not block."""
 
-    def __init__(self, address: RemoteAddress, cache: Path) -> None:
+    def __init__(self, address: RemoteAddress, cache: Path, *, may_be_empty: bool = True) -> None:
+        """may_be_empty: whether a list without models is an answer. If not, it is a failure, because a wrong prefix and a store
+        that lost its data give the same list."""
         self.address = address
+        self.may_be_empty = may_be_empty  # until the repository has a model again
+        self.empty = False  # whether the last listing failed because it had no model
         self._local = layout.ModelRepository(cache / "models")
         self._staging = cache / "staging"
         self._lock = threading.Lock()
@@ -83,6 +87,10 @@ class RemoteRepository:
         found = self._list("")
         with self._lock:
             last, self._last, self._until_stable = self._last, found, until_stable
+            self.empty = not found and not self.may_be_empty
+            if self.empty:
+                raise Unreachable(f"the {self._kind} has no model: check its address")
+            self.may_be_empty = self.may_be_empty and not found
             if until_stable:
                 found = {
                     name: listing

@@ -20,6 +20,7 @@ from serving.cli.option_values import (
     boolean,
     cache_setting,
     cache_size,
+    cap,
     config_name,
     count,
     fraction,
@@ -70,6 +71,7 @@ OWN_FLAGS = frozenset(
         "--http-use-ssl-mutual",
         "--log-console",
         "--log-file-max-bytes",
+        "--max-unloads-per-poll",
         "--memory-budget",
         "--metrics-buckets-per-doubling",
         "--model-environment",
@@ -282,6 +284,11 @@ def _repository_flags(add: Add) -> None:
         "--repository-poll-secs",
         seconds,
         "poll mode: seconds between two polls of the repositories; 0 to poll only at start",
+    )
+    add(
+        "--max-unloads-per-poll",
+        cap,
+        "poll mode: a poll that would unload more models than this number or share (50%%) unloads none until it is confirmed",
     )
     add("--strict-model-config", boolean, "true: config.pbtxt must be complete (deprecated in Triton)", default=None)
     add("--disable-auto-complete-config", boolean, "do not complete config.pbtxt from the model file")

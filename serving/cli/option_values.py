@@ -48,6 +48,32 @@ class Restriction:
     value: str = dataclasses.field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """At most `number` things, or this share in percent of all things."""
+
+    number: int
+    percent: bool
+
+    def of(self, total: int) -> int:
+        """Return how many of `total` things it allows. A share above 0 % allows at least one."""
+        return max(min(1, self.number), total * self.number // 100) if self.percent else self.number
+
+    def __str__(self) -> str:
+        return f"{self.number}{'%' * self.percent}"
+
+
+HALF = Cap(50, percent=True)
+
+
+def cap(text: str) -> Cap:
+    digits = text.removesuffix("%")
+    percent = digits != text
+    if not _INTEGER.fullmatch(digits) or int(digits) < 0 or (percent and int(digits) > 100):
+        raise argparse.ArgumentTypeError(f"expected a number of models, or a share such as 50%, got '{text}'")
+    return Cap(int(digits), percent)
+
+
 def boolean(text: str) -> bool:
     if text.lower() in ("true", "1", "on", "yes"):
         return True

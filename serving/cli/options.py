@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repository.remote.address import RemoteAddress
-from serving.cli.option_values import HostPolicySetting, Restriction, boolean, quantile
+from serving.cli.option_values import HALF, Cap, HostPolicySetting, Restriction, boolean, quantile
 from serving.cli.trace_config import TraceSetting
 
 
@@ -38,6 +38,7 @@ class Options:
     model_namespacing: bool = False
     load_model: tuple[str, ...] = ()
     repository_poll_secs: float = 15.0
+    max_unloads_per_poll: Cap = HALF
     disable_auto_complete_config: bool = False
     strict_readiness: bool = True
     ready_despite_new_models: bool = False

@@ -57,6 +57,7 @@ ROUTES = (
     Route("POST", f"{CUDA}/region/{{region}}/register", "shared-memory", shared_memory.cuda_register),
     Route("POST", f"{CUDA}[/region/{{region}}]/unregister", "shared-memory", shared_memory.cuda_unregister),
     Route("POST", "/v2/slipway/models/{model}/load/break_off", "model-repository", v2.break_off_load),
+    Route("POST", "/v2/slipway/repository/unloads", "model-repository", v2.confirm_unloads),
     Route("GET", "/v2/slipway/requests", "model-repository", noted_requests),
     Route("POST", "/v2/slipway/models/{model}/sample", "model-repository", sample),
     Route("GET", "/v2/slipway/models/{model}/traffic", "model-repository", traffic),

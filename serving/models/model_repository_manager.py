@@ -188,6 +188,11 @@ class ModelRepositoryManager:
         """Return whether a repository is in the cloud."""
         return bool(self._repositories.remote)
 
+    @property
+    def listing_problems(self) -> dict[str, str]:
+        """Return a dict of each repository -> why its last listing failed, or ""."""
+        return self._repositories.problems
+
     def missing_repositories(self) -> list[Path]:
         """Return the folders that were missing at the start and still are."""
         return self._repositories.missing

@@ -26,7 +26,7 @@ class IndexRow(NamedTuple):
 
     `version` and `state` are "" for a model of which no version was ever loaded. `failed`: whether the last load
     failed. `release`: the release in the configuration. `aliases`: the aliases of the version. `loading`: the progress of a
-    running load.
+    running load. `new`: whether the model was found after the start and has not served yet.
     """
 
     name: str
@@ -38,6 +38,7 @@ class IndexRow(NamedTuple):
     release: int | None = None
     aliases: tuple[str, ...] = ()
     loading: Loading | None = None
+    new: bool = False
 
 
 class VersionHealth(NamedTuple):
@@ -74,7 +75,8 @@ class RepositoryIndex:
                 rows += [row for row in self._version_rows(lifecycle) if not ready or row.state == "READY"]
             elif not ready:
                 reason = lifecycle.error if lifecycle else on_disk[model]
-                rows.append(IndexRow(name, state="UNAVAILABLE" if reason else "", reason=reason, failed=bool(reason)))
+                state, new = "UNAVAILABLE" if reason else "", lifecycle is not None and _is_new(lifecycle)
+                rows.append(IndexRow(name, state=state, reason=reason, failed=bool(reason), new=new))
         return rows
 
     def _version_rows(self, lifecycle: ModelLifecycle) -> Iterator[IndexRow]:
@@ -85,7 +87,9 @@ class RepositoryIndex:
             reason = version.reason or unready or failed_reload or "; ".join(remarks)
             failed = version.failed or (bool(failed_reload) and not version.asleep)
             release_facts = (version.release, lifecycle.aliases_of(number), lifecycle.loading(number))
-            yield IndexRow(lifecycle.name, str(number), state.value, reason, condition, failed, *release_facts)
+            yield IndexRow(
+                lifecycle.name, str(number), state.value, reason, condition, failed, *release_facts, _is_new(lifecycle)
+            )
 
     def _read_state(self, lifecycle: ModelLifecycle, version: ModelVersion) -> tuple[State, Condition, str]:
         """Return the state and condition of a version, and why a step of it is not ready."""
@@ -111,12 +115,22 @@ class RepositoryIndex:
 
         A model that failed counts as not ready until it serves, so that readiness does not flicker each time that its load is
         retried. despite_new: also leave out models that were found after the start and have not served yet."""
-        return all(
-            lifecycle.default is not None
-            or (lifecycle.lock.locked() and not lifecycle.failed)
-            or (despite_new and not lifecycle.expected)
+        return not any(lifecycle.expected or not despite_new for lifecycle in self._unready())
+
+    def unready_models(self) -> dict[str, list[str]]:
+        """Return the names of the requested models that do not serve: the "new" ones, which were found after the start and have
+        not served yet, and the "expected" ones. Each list is sorted."""
+        names: dict[str, list[str]] = {"expected": [], "new": []}
+        for lifecycle in self._unready():
+            names["expected" if lifecycle.expected else "new"].append(lifecycle.name)
+        return {kind: sorted(found) for kind, found in names.items()}
+
+    def _unready(self) -> list[ModelLifecycle]:
+        return [
+            lifecycle
             for lifecycle in self._models.requested()
-        )
+            if lifecycle.default is None and not (lifecycle.lock.locked() and not lifecycle.failed)
+        ]
 
     def expect_requested(self) -> None:
         """Expect every model that was requested until now to serve. Called at the end of the start."""
@@ -186,3 +200,7 @@ class RepositoryIndex:
 
 def _current_model(version: ModelVersion) -> Model | SleepingModel | None:
     return version.model
+
+
+def _is_new(lifecycle: ModelLifecycle) -> bool:
+    return lifecycle.requested and not lifecycle.expected

@@ -41,10 +41,9 @@ class ModelRepositories:
         for place in options.model_repository:
             namespace = place.without_secrets if isinstance(place, RemoteAddress) else str(place)
             self._namespaces[namespace if options.model_namespacing else ""].append(self._open(place, options))
-        self._errors: dict[str, str] = {}  # address -> why its last listing failed
-        self._unlisted = {
-            repository.address.without_secrets for repository in self.remote
-        }  # addresses that have never answered
+        self._errors: dict[str, str] = {}  # folder or address -> why its last listing failed, or ""
+        # The folders and addresses that have never been listed.
+        self._unlisted = {_shown(one) for repositories in self._namespaces.values() for one in repositories}
         self._missing = [place for place in options.model_repository if isinstance(place, Path) and not place.is_dir()]
 
     def _open(self, place: Path | RemoteAddress, options: Options) -> Repository:
@@ -53,7 +52,10 @@ class ModelRepositories:
         folder = options.repository_cache_folder or _mount_directory(place)
         if folder not in self._caches:
             self._caches[folder] = PrivateFolder(folder, "slipway-models-")
-        self.remote.append(RemoteRepository(place, self._caches[folder].path / str(len(self.remote))))
+        cache = self._caches[folder].path / str(len(self.remote))
+        # A server that is told by others what to load may begin with an empty bucket.
+        asked = options.model_control_mode == "explicit" and not options.load_model
+        self.remote.append(RemoteRepository(place, cache, may_be_empty=asked))
         return self.remote[-1]
 
     @property
@@ -67,15 +69,41 @@ class ModelRepositories:
         """Return whether each repository has been readable at least once, so that all models to serve are known."""
         return not self._unlisted and not self.missing
 
+    @property
+    def problems(self) -> dict[str, str]:
+        """Return a dict of each repository, as a folder or an address, -> why its last listing failed, or ""."""
+        return dict(self._errors)
+
+    @property
+    def failing_namespaces(self) -> set[str]:
+        """Return the namespaces of repositories whose last listing failed: nobody knows which models these have."""
+        return {
+            namespace
+            for namespace, repositories in self._namespaces.items()
+            if any(self._errors.get(_shown(repository)) for repository in repositories)
+        }
+
+    def accept_empty(self) -> set[str]:
+        """Take the empty listings of repositories in the cloud for true from now on. Return the namespaces of these."""
+        empty = {
+            namespace: one
+            for namespace, repositories in self._namespaces.items()
+            for one in repositories
+            if isinstance(one, RemoteRepository) and one.empty
+        }
+        for repository in empty.values():
+            repository.may_be_empty = True
+        return set(empty)
+
+    @property
+    def _local(self) -> list[ModelRepository]:
+        everything = [one for repositories in self._namespaces.values() for one in repositories]
+        return [one for one in everything if isinstance(one, ModelRepository)]
+
     def invalid_folders(self) -> list[str]:
         """Return a sentence for each folder that cannot be a model, in the repositories on this machine."""
-        local = [
-            one
-            for repositories in self._namespaces.values()
-            for one in repositories
-            if isinstance(one, ModelRepository)
-        ]
-        return [sentence for repository in local for sentence in repository.invalid_folders()]
+        readable = [repository for repository in self._local if not _folder_problem(repository.root)]
+        return [sentence for repository in readable for sentence in repository.invalid_folders()]
 
     # -- models ----------------------------------------------------------------------------------------------------
     def models(self) -> list[ModelIdentifier]:
@@ -84,6 +112,7 @@ class ModelRepositories:
             ModelIdentifier(name, namespace)
             for namespace, repositories in self._namespaces.items()
             for repository in repositories
+            if isinstance(repository, RemoteRepository) or not _folder_problem(repository.root)
             for name in repository.models()
         }
         return sorted(found)
@@ -118,25 +147,38 @@ class ModelRepositories:
         return [repository for repository in self._repositories_of(model) if isinstance(repository, RemoteRepository)]
 
     # -- files and network -----------------------------------------------------------------------------------------
+    def check_local(self) -> list[tuple[str, ServingError]]:
+        """Note which folders of this machine can be listed. Return those that cannot, without those missing from the start."""
+        for repository in self._local:
+            self._note_listing(str(repository.root), _folder_problem(repository.root))
+        return [
+            (str(one.root), unavailable(f"{one.root}: {problem}"))
+            for one in self._local
+            if (problem := self._errors[str(one.root)]) and one.root not in self._missing
+        ]
+
     def list_remote(self, *, until_stable: bool) -> list[tuple[str, ServingError]]:
         """List the models in the cloud. Return the addresses that did not answer, whose last list stays in use."""
         failures = []
         for repository in self.remote:
-            shown = repository.address.without_secrets
-            unreachable = ""
+            shown, unreachable = _shown(repository), ""
             try:
                 repository.list_models(until_stable=until_stable)
             except RepositoryError as error:
                 unreachable = error.message
                 failures.append((shown, unavailable(unreachable)))
-            else:
-                self._unlisted.discard(shown)
-            if unreachable and unreachable != self._errors.get(shown):
-                log.warning("%s: %s", shown, unreachable)
-            elif not unreachable and self._errors.get(shown):
-                log.info("%s: answers again", shown)
-            self._errors[shown] = unreachable
+            self._note_listing(shown, unreachable)
         return failures
+
+    def _note_listing(self, shown: str, problem: str) -> None:
+        """Keep how the last listing of a repository ended, and log a change. problem: why it failed, or ""."""
+        if not problem:
+            self._unlisted.discard(shown)
+        if problem and problem != self._errors.get(shown):
+            log.warning("%s: %s", shown, problem)
+        elif not problem and self._errors.get(shown):
+            log.info("%s: answers again", shown)
+        self._errors[shown] = problem
 
     def list_remote_model(self, name: str) -> None:
         """List one model in the cloud, which may have just been published. Raises UNAVAILABLE if the cloud does not answer."""
@@ -191,6 +233,19 @@ class ModelRepositories:
     def close(self) -> None:
         for cache in self._caches.values():
             cache.close()
+
+
+def _shown(repository: Repository) -> str:
+    return str(repository.root) if isinstance(repository, ModelRepository) else repository.address.without_secrets
+
+
+def _folder_problem(folder: Path) -> str:
+    """Return why a folder cannot be listed, or ""."""
+    try:
+        os.scandir(folder).close()
+    except OSError as error:
+        return f"the model repository cannot be listed: {error.strerror or type(error).__name__}"
+    return ""
 
 
 def _mount_directory(place: RemoteAddress) -> Path | None:

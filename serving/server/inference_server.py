@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 
 FIRST_LIST_S = 1.0  # pause between two attempts to list the repositories, until each has been listed once
 
+SHOWN_MODELS = 5  # the number of models that the reason of the readiness names
+
 VERSION = "0.1.0"  # as in pyproject.toml
 
 EXTENSIONS = (
@@ -189,6 +191,36 @@ class InferenceServer:
         if not self._started or not self._complete or self._stopping or not self.live():
             return False
         return not options.strict_readiness or self._manager.index.all_ready(options.ready_despite_new_models)
+
+    def unready_because(self) -> str:
+        """Return why the server is not ready, as a clause; "" if only a model's own readiness check says so."""
+        if self._stopping or not self._started:
+            return "it is shutting down" if self._stopping else "it has not loaded its models yet"
+        if not self._complete or not self.live():
+            problems = [f"{place}: {problem}" for place, problem in self._manager.listing_problems.items() if problem]
+            return "; ".join(["a model repository has not been listed yet", *problems])
+        unready = self.unready_models()
+        kinds = ["expected"] if self.options.ready_despite_new_models else list(unready)
+        names = [name for kind in kinds for name in unready[kind]] if self.options.strict_readiness else []
+        more = f" and {len(names) - SHOWN_MODELS} more" if len(names) > SHOWN_MODELS else ""
+        return "these models do not serve: " + ", ".join(names[:SHOWN_MODELS]) + more if names else ""
+
+    def unready_models(self) -> dict[str, list[str]]:
+        """Return the models that should serve and do not: those that are "new" since the start, and those "expected"."""
+        return self._manager.index.unready_models()
+
+    def listing_problems(self) -> dict[str, str]:
+        """Return a dict of each repository -> why its last listing failed, or ""."""
+        return self._manager.listing_problems
+
+    def held_models(self) -> list[str]:
+        """Return the models that are gone from the repositories, but are kept by --max-unloads-per-poll, sorted."""
+        return sorted(model.name for model in self._manager.poller.held)
+
+    def confirm_unloads(self) -> list[str]:
+        """Let the next poll unload the models that are gone from the repositories. Return their names."""
+        self._refuse_while_stopping()
+        return self._manager.poller.confirm_unloads()
 
     def model_ready(self, name: str, version: str = "") -> bool:
         """Return whether a model can answer. An unknown model cannot. Raises MalformedVersion if the version is neither a

@@ -166,7 +166,9 @@ class LiveFeed:
             }
             for gpu in self._hardware.gpus()
         ]
-        return {**self._hardware.process()._asdict(), "gpus": gpus}
+        problems = {place: why for place, why in self._server.listing_problems().items() if why}
+        repositories = {"problems": problems, "held": self._server.held_models()}
+        return {**self._hardware.process()._asdict(), "gpus": gpus, "repositories": repositories}
 
 
 def _address(exchange: Exchange) -> str:

@@ -149,11 +149,16 @@ class _Model(NamedTuple):
 
 
 class ServerHealth(NamedTuple):
-    """The health of the server and of its models. started_s: when the server started, in unix seconds."""
+    """The health of the server and of its models. started_s: when the server started, in unix seconds. repositories:
+    repository -> why its last listing failed, or "". held: how many models are kept by --max-unloads-per-poll. unready: "new"
+    and "expected" -> the models that do not serve."""
 
     ready: bool
     started_s: float
     versions: list[VersionHealth]
+    repositories: Mapping[str, str]
+    held: int
+    unready: Mapping[str, list[str]]
 
 
 class _RolloutArm(NamedTuple):
@@ -423,8 +428,21 @@ def _health(health: ServerHealth) -> Iterator[str]:
     for name, text, value in (
         ("slipway_server_ready", "Whether the server is ready, without asking its models", int(health.ready)),
         ("slipway_server_start_time_seconds", "When the server started, in unix time", round(health.started_s, 3)),
+        ("slipway_repository_held_models", "Models that are gone from the repositories, but are kept", health.held),
     ):
         yield f"{_header(name, 'gauge', text)}{name} {value}\n"
+    listed = [({"repository": place}, int(not problem)) for place, problem in health.repositories.items()]
+    unready = [({"kind": kind}, len(names)) for kind, names in health.unready.items()]
+    for name, text, rows in (
+        ("slipway_repository_listed", "Whether the last listing of a repository succeeded", listed),
+        (
+            "slipway_server_unready_models",
+            "Models that should serve and do not: expected, or new since the start",
+            unready,
+        ),
+    ):
+        lines = "".join(f"{name}{{{_labels(labels)}}} {value}\n" for labels, value in rows)
+        yield _header(name, "gauge", text) + lines if lines else ""
     for name, text, field in (
         ("slipway_model_ready", "Whether a version that should serve can answer", "ready"),
         ("slipway_model_failed", "Whether the last load of a version failed", "failed"),

@@ -49,7 +49,14 @@ class MetricsSource:
             self.cpu,
             self.server.rollouts,
             self.buckets,
-            prometheus.ServerHealth(self.server.ready(), self._started_s, self.server.version_health()),
+            prometheus.ServerHealth(
+                self.server.ready(),
+                self._started_s,
+                self.server.version_health(),
+                self.server.listing_problems(),
+                len(self.server.held_models()),
+                self.server.unready_models(),
+            ),
         )
         yield self.server.custom_metrics()
 

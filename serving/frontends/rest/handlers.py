@@ -33,7 +33,13 @@ def server_live(server: InferenceServer, exchange: Exchange) -> Reply:
 
 
 async def server_ready(server: InferenceServer, exchange: Exchange) -> Reply:
-    return _ready_reply(await server.confirm_ready(), "the server is not ready")
+    ready = await server.confirm_ready()
+    why = "" if ready else server.unready_because()
+    return _ready_reply(ready, "the server is not ready" + (why and f": {why}"))
+
+
+def confirm_unloads(server: InferenceServer, exchange: Exchange) -> Reply:
+    return json_reply({"models": server.confirm_unloads()})
 
 
 async def model_ready(server: InferenceServer, exchange: Exchange) -> Reply:
@@ -75,7 +81,7 @@ def _index_row(row: IndexRow) -> JsonObject:
     """Return a row as JSON, without its empty fields."""
     if not row.state:
         return {"name": row.name}
-    absent = {name for name in ("release", "aliases", "loading") if not getattr(row, name)}
+    absent = {name for name in ("release", "aliases", "loading", "new") if not getattr(row, name)}
     shown = row._asdict() | {"loading": row.loading and row.loading._asdict()}
     return {name: value for name, value in shown.items() if name not in absent}
 

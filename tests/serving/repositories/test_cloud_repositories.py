@@ -61,6 +61,7 @@ def versions(server: ServerProcess, model: str = "scale") -> dict[str, str]:
 def test_a_published_version_is_served_and_a_deleted_model_goes(store: ObjectStore, tmp_path: Path) -> None:
     first = onnx_scale(tmp_path / "made", factor=2.0)
     store.put_folder(first, "production/scale")
+    store.put_folder(onnx_scale(tmp_path / "made", "other"), "production/other")
     with serve(address(store), tmp_path / "cache", *POLL) as server:
         assert scaled(server) == 2.0
         second = onnx_scale(tmp_path / "made", factor=3.0, version=2)
@@ -112,7 +113,7 @@ def test_serving_models_outlive_the_network_and_polling_resumes(store: ObjectSto
         wait_until(lambda: "cannot be reached" in server.log, what="the trouble in the log")
         assert scaled(server) == 2.0
         store.start()
-        wait_until(lambda: "answers again" in server.log or "does not exist" in server.log, what="an answer")
+        wait_until(lambda: "has no model" in server.log or "does not exist" in server.log, what="an answer")
         assert scaled(server) == 2.0
         onnx_scale(tmp_path / "made", factor=3.0, version=2)
         store.put_folder(folder, "production/scale")
@@ -203,6 +204,29 @@ def test_a_server_is_not_ready_before_its_bucket_has_been_listed(store: ObjectSt
             wait_until(lambda: mode == "none" or scaled(server) == 2.0, what="the model")
 
 
+@pytest.mark.parametrize("mode", ["poll", "none"])
+def test_a_prefix_without_a_model_is_no_complete_listing(store: ObjectStore, tmp_path: Path, mode: str) -> None:
+    store.put("production/README", b"no model")
+    flags = (f"--model-control-mode={mode}", "--repository-poll-secs=0.2", "--exit-on-error=false")
+    with serve(address(store), tmp_path / "cache", *flags, wait="live") as server:
+        wait_until(lambda: "has no model: check its address" in server.log, what="the trouble in the log")
+        status, answer = server.get("/v2/health/ready")
+        assert (status, "has no model: check its address" in answer["error"]) == (400, True)
+
+
+def test_an_empty_list_unloads_nothing_until_a_person_confirms_it(store: ObjectStore, tmp_path: Path) -> None:
+    folder = onnx_scale(tmp_path / "made", factor=2.0)
+    store.put_folder(folder, "production/scale")
+    with serve(address(store), tmp_path / "cache", *POLL) as server:
+        store.delete_folder(folder, "production/scale")
+        metric = f'slipway_repository_listed{{repository="{address(store)}"}} 0'
+        wait_until(lambda: metric in httpx.get(server.metrics_url, timeout=60).text, what="the trouble in the metrics")
+        assert scaled(server) == 2.0
+        assert server.get("/v2/health/ready")[0] == 200
+        assert server.post("/v2/slipway/repository/unloads") == (200, {"models": ["scale"]})
+        wait_until(lambda: isinstance(scaled(server), str), what="the unload")
+
+
 @pytest.mark.parametrize("despite", [False, True])
 def test_a_bad_new_model_takes_readiness_away_unless_told_otherwise(
     store: ObjectStore, tmp_path: Path, despite: bool
@@ -214,6 +238,13 @@ def test_a_bad_new_model_takes_readiness_away_unless_told_otherwise(
         store.put_folder(bad, "production/bad")
         wait_until(lambda: "UNAVAILABLE" in versions(server, "bad").values(), what="the bad model")
         wait_until(lambda: server.get("/v2/health/ready")[0] == (200 if despite else 400), what="what readiness says")
+        if not despite:
+            assert (
+                server.get("/v2/health/ready")[1]["error"] == "the server is not ready: these models do not serve: bad"
+            )
+        new = {row["name"]: row.get("new", False) for row in server.post("/v2/repository/index")[1]}
+        assert new == {"scale": False, "bad": True}
+        assert 'slipway_server_unready_models{kind="new"} 1' in httpx.get(server.metrics_url, timeout=60).text
         assert scaled(server) == 2.0
         store.put_folder(onnx_scale(tmp_path / "made", "bad"), "production/bad")
         wait_until(lambda: scaled(server, "bad") == 2.0, what="the mended model")
