@@ -63,6 +63,7 @@ OWN_FLAGS = frozenset(
         "--grpc-infer-thread-count",
         "--grpc-max-message-size",
         "--grpc-max-response-pool-size",
+        "--http-max-connection-age",
         "--http-max-input-size",
         "--http-root-cert",
         "--http-server-cert",
@@ -405,6 +406,7 @@ def _http_flags(add: Add) -> None:
     add("--http-port", number, "port of HTTP; 0 takes a free one")
     add("--reuse-http-port", boolean, "share the port with other servers that have this flag")
     add("--http-max-input-size", count, "largest request body in bytes")
+    add("--http-max-connection-age", whole_number, "milliseconds after which a connection is closed; 0 for never")
     add(
         "--http-restricted-api",
         functools.partial(restriction, "api"),

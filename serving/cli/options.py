@@ -73,6 +73,7 @@ class Options:
     http_port: int = 8000
     reuse_http_port: bool = False
     http_max_input_size: int = 64 << 20
+    http_max_connection_age: int = 0
     http_restricted_api: tuple[Restriction, ...] = ()
     http_header_forward_pattern: str = ""
     http_use_ssl: bool = False

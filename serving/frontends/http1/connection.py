@@ -7,6 +7,7 @@ buffer. This module finds the end of a head, and httptools parses it. The Pipeli
 import asyncio
 import time
 from collections.abc import Awaitable
+from math import inf
 from typing import cast
 
 from mypy_extensions import mypyc_attr
@@ -18,7 +19,7 @@ from serving.frontends.http1.exchange import NO_ROUTE, Exchange, Pipeline, Route
 from serving.frontends.http1.message import UNKNOWN_HEAD, Chunk, Head, HttpError, Reply
 from serving.frontends.http1.routes import RouteTable
 from serving.frontends.shared import open_connections
-from serving.frontends.shared.client_limits import MAKE_ROOM_S, SCARCE, TAKEN, Awaited, taken_by_peer
+from serving.frontends.shared.client_limits import MAKE_ROOM_S, SCARCE, TAKEN, Awaited, taken_by_peer, with_jitter
 from serving.resources.request_memory import COUNTED_FROM, ConnectionMemory
 
 MAX_HEAD = 16 << 10  # bytes
@@ -94,7 +95,8 @@ class Connection(asyncio.BufferedProtocol):
         self._incoming_route = NO_ROUTE
         self._memory_taken = 0  # bytes of request memory that the incoming request holds
         self._began_ns = 0  # when the first part of a request in several parts came, in monotonic ns
-        self._draining = False  # True when the server shuts down: the next request is the last
+        self._draining = False  # True when the server shuts down, or the connection is old: the next request is the last
+        self._old_at = inf  # tick at which the connection is old
         self._discarding = False  # True after a request was refused: further bytes are ignored
         self._consuming = False
         self._reading = True
@@ -112,7 +114,10 @@ class Connection(asyncio.BufferedProtocol):
         pipeline.transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         pipeline.memory = ConnectionMemory(self._context.memory, str(peer[0]) if peer else "")
-        self._since = self._connections.tick
+        self._since = tick = self._connections.tick
+        max_age_s = self._context.limits.max_age_s
+        if max_age_s:
+            self._old_at = tick + with_jitter(max_age_s)
         self._connections.add(self)
         open_connections.opened(self)
 
@@ -411,6 +416,8 @@ class Connection(asyncio.BufferedProtocol):
         age = tick - self._since
         limits = self._context.limits
         pipeline = self._pipeline
+        if tick >= self._old_at and not self._draining:
+            self._grow_old(tick)
         if pipeline.keeps_behind_stream() and pipeline.memory.must_make_room:
             self.abort()
         elif pipeline.write_paused:
@@ -427,6 +434,12 @@ class Connection(asyncio.BufferedProtocol):
                 self._refuse(HttpError(408, "the request head did not arrive in time"))
         elif not pipeline.exchanges and age > self._idle_limit() and pipeline.transport is not None:
             pipeline.transport.close()
+
+    def _grow_old(self, tick: int) -> None:
+        """Let the next answer say that the connection closes. Without a next request it closes after Limits.leaving_s."""
+        self._draining = True
+        if not self._pipeline.exchanges and self._incoming is None and not self._pending:
+            self._since = tick
 
     def _sweep_unread(self, tick: int, age: int) -> None:
         """Abort the connection if its client takes fewer than TAKEN bytes in the time limit, which is shorter while other

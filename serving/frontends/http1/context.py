@@ -26,11 +26,16 @@ class Limits:
     leaving_s: float = 5.0  # until the last request of a connection begins, when the server shuts down
     stalled_s: float = 60.0  # until a client that stopped reading takes more of its answer
     linger_s: float = 2.0  # until a refused client has read the error
+    max_age_s: float = 0.0  # after which a connection takes one last request, give or take a tenth; 0 for no limit
     body_bytes_per_s: int = 1024
 
     @classmethod
     def from_options(cls, options: Options) -> "Limits":
-        return cls(body_s=options.request_stall_secs, body_bytes_per_s=options.request_min_rate)
+        return cls(
+            body_s=options.request_stall_secs,
+            body_bytes_per_s=options.request_min_rate,
+            max_age_s=options.http_max_connection_age / 1000,
+        )
 
     def timeouts(self) -> ClientTimeouts:
         return ClientTimeouts(stall_s=self.body_s, bytes_per_s=self.body_bytes_per_s)

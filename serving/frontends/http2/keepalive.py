@@ -6,6 +6,7 @@ Source: gRPC, doc/keepalive.md and proposals A8 and A9; the settings are tritons
 from dataclasses import dataclass
 
 from serving.cli.options import Options
+from serving.frontends.shared.client_limits import with_jitter
 
 KEEPALIVE_PING = b"slipway\0"
 WITHOUT_CALLS_MS = 7_200_000  # shortest time between pings of a peer without calls, unless permit_without_calls
@@ -47,7 +48,7 @@ class Keepalive:
 
     __slots__ = (
         "_heard_at",
-        "_opened",
+        "_old_at",
         "_peer_ping_at",
         "_peer_traffic",
         "_ping_sent_at",
@@ -59,7 +60,8 @@ class Keepalive:
 
     def __init__(self, settings: KeepaliveSettings, now: float) -> None:
         self._settings = settings
-        self._opened = self._heard_at = now
+        self._heard_at = now
+        self._old_at = now + with_jitter(settings.max_age_ms / 1000)
         self._traffic: object = None
         self._ping_sent_at = 0.0  # when the unanswered ping of this server was sent; 0 if there is none
         self._pings_without_data = 0
@@ -120,4 +122,4 @@ class Keepalive:
         settings = self._settings
         if not settings.max_age_ms or (grace and not settings.max_age_grace_ms):
             return False
-        return (now - self._opened) * 1000 > settings.max_age_ms + (settings.max_age_grace_ms if grace else 0)
+        return now > self._old_at + (settings.max_age_grace_ms / 1000 if grace else 0)

@@ -8,6 +8,7 @@ and this client holds at least an equal share of it.
 
 import asyncio
 import fcntl
+import random
 import socket
 import sys
 import termios
@@ -34,6 +35,12 @@ class Awaited(Enum):
     REQUEST = "send the rest of its request"
     RESPONSE = "take the rest of its response"
     MESSAGE = "send the next message on a stream that it has opened"
+
+
+def with_jitter(max_age_s: float) -> float:
+    """Return the maximum age of one connection: up to a tenth more or less, so that connections which were opened together do
+    not end together. Source: gRPC proposal A9."""
+    return max_age_s * random.uniform(0.9, 1.1)
 
 
 @dataclass(frozen=True, slots=True)

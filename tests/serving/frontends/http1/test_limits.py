@@ -152,6 +152,32 @@ def test_draining_answers_all_requests_and_one_more_of_an_idle_connection(reposi
     uvloop.run(main())
 
 
+def test_an_old_connection_ends_with_notice(repository: Path) -> None:
+    async def main() -> None:
+        limits = Limits(max_age_s=1.5, leaving_s=1)
+        async with (
+            http_frontend(repository, limits) as (frontend, _),
+            connection(frontend) as (busy, busy_writer),
+            connection(frontend) as (silent, _),
+            connection(frontend) as (half, half_writer),
+        ):
+            half_writer.write(SMALL[:-3])
+            async with asyncio.timeout(PATIENCE_S):
+                answered, last = 0, ""
+                while last != "close":
+                    busy_writer.write(SMALL)
+                    status, headers, _ = await read_answer(busy)
+                    assert status == 200
+                    answered, last = answered + 1, headers.get("connection", "")
+                assert answered > 1
+                assert await busy.read() == b""
+                assert await silent.read() == b""
+                half_writer.write(SMALL[-3:])
+                assert (await read_answer(half))[1]["connection"] == "close"
+
+    uvloop.run(main())
+
+
 def test_a_request_leaves_no_reference_cycles(repository: Path) -> None:
     async def main() -> None:
         async with http_frontend(repository) as (frontend, _), connection(frontend) as (reader, writer):
