@@ -191,9 +191,7 @@ class _GrpcClient:
         """Raises AioRpcError if the call fails."""
         if self._channel is None:
             self._channel = grpc.aio.insecure_channel(self._address, options=CHANNEL)
-        call = self._channel.unary_unary(
-            CALL, pb.ModelInferRequest.SerializeToString, pb.ModelInferResponse.FromString
-        )
+        call = self._channel.unary_unary(CALL, pb.ModelInferRequest.SerializeToString, pb.ModelInferResponse.FromString)
         await call(self._request)
         if not keeps:
             await self.close()
