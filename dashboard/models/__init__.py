@@ -25,6 +25,7 @@ from dashboard.models.tuning import Tuning
 from dashboard.models.upload import Upload, UploadFile
 from dashboard.models.usage import Quota, UsageDay, UsageFile
 from dashboard.models.version import Version
+from dashboard.models.watch_lease import WatchLease
 
 __all__ = [
     "Alert",
@@ -76,4 +77,5 @@ __all__ = [
     "UsageDay",
     "UsageFile",
     "Version",
+    "WatchLease",
 ]
