@@ -27,6 +27,7 @@ from dashboard.models.tuning import Tuning
 from dashboard.models.upload import Upload, UploadFile
 from dashboard.models.usage import Quota, UsageDay, UsageFile
 from dashboard.models.version import Version
+from dashboard.models.watch_lease import WatchLease
 
 __all__ = [
     "Alert",
@@ -81,4 +82,5 @@ __all__ = [
     "UsageDay",
     "UsageFile",
     "Version",
+    "WatchLease",
 ]

@@ -7,5 +7,6 @@ reconciler        executes the plan on one server, repeatedly
 rollout_watch     advances rollouts according to the server's reports
 collector         stores the live feed of one server as history
 periodic          expiry, lost jobs, pruning, repairs
+lease             lets one of several watchers lead
 watcher           runs all of these
 """

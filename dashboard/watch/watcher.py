@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
 
@@ -17,6 +18,7 @@ from dashboard.servers.client import AsyncServerClient
 from dashboard.servers.selectors import servers
 from dashboard.shared import heartbeat
 from dashboard.watch.collector import Collector
+from dashboard.watch.lease import FOLLOW_S, LEASE_S, RENEW_S, Lease
 from dashboard.watch.noted_watch import NotedWatch
 from dashboard.watch.periodic import periodic_tasks, run_periodically
 from dashboard.watch.reconciler import Reconciler
@@ -35,9 +37,7 @@ async def watch() -> None:
     relay.begin()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    parts = [asyncio.create_task(watch_servers())]
-    parts += [asyncio.create_task(run_periodically(task)) for task in periodic_tasks()]
-    parts.append(asyncio.create_task(give_heartbeats()))
+    parts = [asyncio.create_task(lead_or_follow(Lease())), asyncio.create_task(give_heartbeats())]
     stopping = asyncio.create_task(stop.wait())
     try:
         done, _ = await asyncio.wait([stopping, *parts], return_when=asyncio.FIRST_COMPLETED)
@@ -49,6 +49,62 @@ async def watch() -> None:
     for part in parts:
         if part in done:
             part.result()
+
+
+async def lead_or_follow(lease: Lease) -> None:
+    """Do the watcher's work whenever this process has the lease, until cancelled. What it remembers ends with the lease."""
+    said = ""
+    while True:
+        try:
+            leads = await asyncio.to_thread(_ask, lease.take)
+        except Error as error:
+            leads = False
+            if str(error) != said:
+                logger.error("the database did not answer (%s); this watcher follows", error)
+            said = str(error)
+        if not leads:
+            await asyncio.sleep(FOLLOW_S)
+            continue
+        said = ""
+        logger.info("this watcher leads, with number %d", lease.number)
+        parts = [asyncio.create_task(keep_lease(lease)), asyncio.create_task(watch_servers())]
+        parts += [asyncio.create_task(run_periodically(task)) for task in periodic_tasks()]
+        try:
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for part in parts:
+                part.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
+            with suppress(Error):
+                await asyncio.to_thread(_ask, lease.give_up)
+        for part in done:
+            part.result()
+        logger.warning("this watcher lost the lease with number %d: it follows", lease.number)
+
+
+async def keep_lease(lease: Lease) -> None:
+    """Renew the lease; return when another watcher has it, or when the database has not renewed it in time."""
+    renewed = monotonic()
+    while True:
+        await asyncio.sleep(RENEW_S)
+        began = monotonic()
+        try:
+            async with asyncio.timeout(LEASE_S - (began - renewed)):
+                if not await asyncio.to_thread(_ask, lease.renew):
+                    return
+        except TimeoutError:
+            return
+        except Error as error:
+            logger.error("the lease was not renewed (%s)", error)
+        else:
+            renewed = began
+
+
+def _ask(work: Callable[[], bool | None]) -> bool | None:
+    try:
+        return work()
+    finally:
+        connection.close()
 
 
 async def give_heartbeats() -> None:
