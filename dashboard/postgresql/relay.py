@@ -61,7 +61,7 @@ def begin() -> None:
     """Start this process's thread. With SQLite there is one machine, and nothing to do."""
     if connection.vendor == "postgresql" and _begun.acquire(blocking=False):
         threading.Thread(target=_run, name="relay", daemon=True).start()
-        atexit.register(_raise_last_marks)
+        atexit.register(_end)
 
 
 def tell(table: str) -> None:
@@ -104,9 +104,12 @@ def _raise_marks() -> None:
             raise
 
 
-def _raise_last_marks() -> None:
+def _end() -> None:
+    """Raise what is left, and forget this process, because the last one of its machine has nobody to tell that it ended."""
+    heartbeat.forget()
     with suppress(Error):
         _raise_marks()
+        _execute("DELETE FROM dashboard_heartbeat WHERE machine = %s AND process = %s", [_machine(), os.getpid()])
 
 
 def _takes_turn() -> bool:
