@@ -4,7 +4,8 @@
 
 HAProxy runs with deploy/haproxy.cfg. Half of the clients keep their connection and the others open one for each request, over
 HTTP and over gRPC. Nothing is retried by the clients. The servers are stopped with SIGTERM in turns and started again until
-enough requests are answered. Then one server after another is killed with SIGKILL: only requests that it was answering may fail.
+enough requests are answered. Then one server after another is killed with SIGKILL: only requests that it was answering may
+fail.
 The last part balances TCP connections, where a kept connection stays on its server, and compares the busiest server with the
 mean after an upgrade, with and without a maximum age of connections. The exit status is 1 if a bound does not hold.
 """

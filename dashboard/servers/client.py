@@ -44,6 +44,7 @@ from dashboard.servers.messages import (
 )
 from dashboard.shared.choices import ModelStatus
 from dashboard.shared.exceptions import DashboardError, Forbidden, Invalid, NotFound, Unavailable
+from dashboard.shared.fence import fence_headers
 from dashboard.shared.json_shape import HERE, misfit
 from repository.core.condition import Condition
 from repository.core.json_types import JsonObject
@@ -261,7 +262,9 @@ class _Peer:
         self._token = bearer(server, person)
 
     def _request(self, client: httpx.Client | httpx.AsyncClient, call: Call[T]) -> httpx.Request:
-        headers = {**_PLAIN, **(call.headers or {}), **(self._key if call.control else {})}
+        headers = {**_PLAIN, **(call.headers or {})}
+        if call.control:
+            headers |= self._key | fence_headers()
         timeout = httpx.Timeout(call.timeout, connect=CONNECT_TIMEOUT_S)
         url = f"{self.server.metrics_url if call.of_metrics else self.server.http_url}{call.path}"
         return client.build_request(call.method, url, content=call.content, headers=headers, timeout=timeout)

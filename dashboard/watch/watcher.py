@@ -17,6 +17,7 @@ from dashboard.servers import server_state
 from dashboard.servers.client import AsyncServerClient
 from dashboard.servers.selectors import servers
 from dashboard.shared import heartbeat
+from dashboard.shared.fence import Fence, fenced_by, refuse_late_writes
 from dashboard.watch.collector import Collector
 from dashboard.watch.lease import FOLLOW_S, LEASE_S, RENEW_S, Lease
 from dashboard.watch.noted_watch import NotedWatch
@@ -35,6 +36,7 @@ async def watch() -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     relay.begin()
+    refuse_late_writes()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     parts = [asyncio.create_task(lead_or_follow(Lease())), asyncio.create_task(give_heartbeats())]
@@ -55,6 +57,7 @@ async def lead_or_follow(lease: Lease) -> None:
     """Do the watcher's work whenever this process has the lease, until cancelled. What it remembers ends with the lease."""
     said = ""
     while True:
+        began = monotonic()
         try:
             leads = await asyncio.to_thread(_ask, lease.take)
         except Error as error:
@@ -67,8 +70,11 @@ async def lead_or_follow(lease: Lease) -> None:
             continue
         said = ""
         logger.info("this watcher leads, with number %d", lease.number)
-        parts = [asyncio.create_task(keep_lease(lease)), asyncio.create_task(watch_servers())]
-        parts += [asyncio.create_task(run_periodically(task)) for task in periodic_tasks()]
+        fence = Fence(lease.number, began + LEASE_S)
+        parts = [asyncio.create_task(keep_lease(lease, fence))]
+        with fenced_by(fence):
+            parts.append(asyncio.create_task(watch_servers()))
+            parts += [asyncio.create_task(run_periodically(task)) for task in periodic_tasks()]
         try:
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -82,14 +88,13 @@ async def lead_or_follow(lease: Lease) -> None:
         logger.warning("this watcher lost the lease with number %d: it follows", lease.number)
 
 
-async def keep_lease(lease: Lease) -> None:
+async def keep_lease(lease: Lease, fence: Fence) -> None:
     """Renew the lease; return when another watcher has it, or when the database has not renewed it in time."""
-    renewed = monotonic()
     while True:
         await asyncio.sleep(RENEW_S)
         began = monotonic()
         try:
-            async with asyncio.timeout(LEASE_S - (began - renewed)):
+            async with asyncio.timeout(fence.until - began):
                 if not await asyncio.to_thread(_ask, lease.renew):
                     return
         except TimeoutError:
@@ -97,7 +102,7 @@ async def keep_lease(lease: Lease) -> None:
         except Error as error:
             logger.error("the lease was not renewed (%s)", error)
         else:
-            renewed = began
+            fence.until = began + LEASE_S
 
 
 def _ask(work: Callable[[], bool | None]) -> bool | None:

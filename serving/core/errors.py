@@ -4,6 +4,7 @@ ServingError(code, message)     every error that a client or an operator sees
     made by: invalid() not_found() unavailable() unsupported() already_exists() cancelled() internal()
     Unauthenticated(message)    a missing or unknown token (HTTP 401, gRPC UNAUTHENTICATED)
     PermissionDenied(message)   the caller lacks the permission or the key (HTTP 403, gRPC PERMISSION_DENIED)
+    Outdated(message)           another watcher leads by now (HTTP 409, gRPC ABORTED)
     NotYet(message)             a model that will be loaded soon (HTTP 503 with Retry-After, gRPC UNAVAILABLE)
     Exhausted(message)          no room for this request now (HTTP 503, gRPC RESOURCE_EXHAUSTED)
     QuotaReached(message, s)    the caller's quota is used up (HTTP 429 with Retry-After, gRPC RESOURCE_EXHAUSTED)
@@ -72,6 +73,13 @@ class Unauthenticated(ServingError):
 
 class PermissionDenied(ServingError):
     """The caller lacks the permission. A retry does not help."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.INVALID_ARG, message)
+
+
+class Outdated(ServingError):
+    """The caller's number is below another caller's, who has taken its place. A retry does not help."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Code.INVALID_ARG, message)

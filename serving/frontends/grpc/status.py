@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-from serving.core.errors import Code, Exhausted, PermissionDenied, QuotaReached, ServingError, Unauthenticated
+from serving.core.errors import Code, Exhausted, Outdated, PermissionDenied, QuotaReached, ServingError, Unauthenticated
 
 
 class Status(IntEnum):
@@ -51,6 +51,7 @@ _STATUS_OF_KIND = (
     (QuotaReached, Status.RESOURCE_EXHAUSTED),
     (Unauthenticated, Status.UNAUTHENTICATED),
     (PermissionDenied, Status.PERMISSION_DENIED),
+    (Outdated, Status.ABORTED),
 )
 
 

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import httptools
 import orjson
 
-from serving.core.errors import Code, NotYet, PermissionDenied, QuotaReached, ServingError, Unauthenticated
+from serving.core.errors import Code, NotYet, Outdated, PermissionDenied, QuotaReached, ServingError, Unauthenticated
 
 MAX_HEADERS = 100
 ENCODINGS = ("gzip", "deflate")
@@ -314,6 +314,8 @@ def _described(error: Exception) -> tuple[int, str, Sequence[tuple[str, str]]]:
         return 401, error.message, (("WWW-Authenticate", "Bearer"),)
     if isinstance(error, PermissionDenied):
         return 403, error.message, ()
+    if isinstance(error, Outdated):
+        return 409, error.message, ()
     if isinstance(error, NotYet):
         return 503, error.message, (("Retry-After", str(NotYet.RETRY_AFTER_S)),)
     if isinstance(error, QuotaReached):

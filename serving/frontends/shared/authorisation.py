@@ -6,6 +6,10 @@
 Restricted groups follow Triton (docs/customization_guide/inference_protocols.md, "Limit Endpoint Access"): over gRPC
 the header is "triton-grpc-protocol-" and the key's name. Groups: see serving.cli.option_values.RESTRICTABLE.
 
+Of several watchers of the dashboard, the one that leads sends a fencing number with the key of a group, in the header
+"slipway-fence". The number rises with each leader. A request with a number below the highest so far comes from an earlier
+leader, and is refused.
+
 The format of the auth file is in serving.usage.auth_file.
 """
 
@@ -16,9 +20,10 @@ from typing import Literal
 
 from serving.cli.option_values import Restriction
 from serving.cli.options import Options
-from serving.core.errors import PermissionDenied, Unauthenticated
+from serving.core.errors import Outdated, PermissionDenied, Unauthenticated, invalid
 from serving.usage.auth_file import AuthFile, digest_of
 
+FENCE_HEADER = "slipway-fence"
 GRPC_PREFIX = "triton-grpc-protocol-"
 # Groups that need a token, and the right that each group needs. Other groups are open unless restricted.
 GUARDED = {"inference": "infer", "shared-memory": "infer"}
@@ -35,6 +40,7 @@ class Authoriser:
         self._tokens = tokens
         self._noun = "protocol" if prefix else "API"  # Triton's words
         self.open = not self._keys and tokens is None
+        self._fence = 0  # the highest number so far
 
     @classmethod
     def from_options(cls, options: Options, protocol: Literal["http", "grpc"]) -> "Authoriser":
@@ -44,14 +50,23 @@ class Authoriser:
         return cls(options.http_restricted_api, "", tokens)
 
     def check(self, group: str, headers: Mapping[str, str], model: str | None = None) -> None:
-        """Raise PermissionDenied or Unauthenticated if these headers, with lower-case names, do not allow the request."""
+        """Raise PermissionDenied, Unauthenticated or Outdated if these headers, in lower case, do not allow the request."""
         key = self._keys.get(group)
         if key is not None:
             header, expected = key
             if not hmac.compare_digest(headers.get(header, "").encode(), expected):
                 raise PermissionDenied(f"This {self._noun} is restricted, expecting header '{header}'")
+            if (fence := headers.get(FENCE_HEADER)) is not None:
+                self._check_fence(fence)
         if self._tokens is not None and group in GUARDED:
             self._check_token(self._tokens, GUARDED[group], headers, model)
+
+    def _check_fence(self, text: str) -> None:
+        if not (text.isascii() and text.isdecimal() and len(text) < 19):
+            raise invalid(f"expected a number in the header '{FENCE_HEADER}'")
+        if int(text) < self._fence:
+            raise Outdated(f"another watcher leads with number {self._fence}: number {text} may change nothing here")
+        self._fence = int(text)
 
     def holds_key(self, headers: Mapping[str, str]) -> bool:
         """Return whether the headers have the key of any restricted group, as the dashboard's headers do."""

@@ -11,7 +11,7 @@ import pytest
 import serving.usage.auth_file
 from serving.cli.option_values import Restriction
 from serving.cli.options import Options
-from serving.core.errors import PermissionDenied, ServingError, Unauthenticated
+from serving.core.errors import Outdated, PermissionDenied, ServingError, Unauthenticated
 from serving.frontends.shared.authorisation import Authoriser
 from tests.serving.frontends.raw_http import RawClient, infer_body, tensor
 from tests.support.model_factory import onnx_identity
@@ -46,6 +46,26 @@ def bearer(token: str) -> dict[str, str]:
 
 def test_nothing_configured_is_open(tmp_path: Path) -> None:
     assert authoriser(tmp_path).open
+
+
+def test_a_number_below_the_highest_so_far_is_refused(tmp_path: Path) -> None:
+    checked = authoriser(tmp_path, http_restricted_api=(Restriction(("model-repository",), "key", "secret"),))
+
+    def check(fence: str, key: str = "secret") -> None:
+        checked.check("model-repository", {"key": key, "slipway-fence": fence})
+
+    check("7")
+    check("7")
+    check("12")
+    with pytest.raises(Outdated, match="leads with number 12: number 7 may change nothing here"):
+        check("7")
+    with pytest.raises(PermissionDenied):
+        check("99", key="wrong")
+    for odd in ("", "-1", "x", "\u00b2", "9" * 40):
+        with pytest.raises(ServingError, match="expected a number"):
+            check(odd)
+    check("12")
+    checked.check("model-repository", {"key": "secret"})  # a person's call has no number
 
 
 @pytest.mark.parametrize(("protocol", "prefix"), [("http", ""), ("grpc", "triton-grpc-protocol-")])
