@@ -2,11 +2,11 @@
 
     python -m benchmarks.rolling_upgrade --requests 1000000
 
-HAProxy runs with deploy/haproxy.cfg. Half of the clients keep their connection and the others open one for each request, over
-HTTP and over gRPC. No client retries. The servers are stopped with SIGTERM in turns and started again until
-enough requests are answered. Then one server after another is killed with SIGKILL: only requests that it was answering may fail.
-The last part balances TCP connections, where a kept connection stays on its server, and compares the busiest server with the
-mean after an upgrade, with and without a maximum age of connections. The exit status is 1 if a bound does not hold.
+HAProxy runs with deploy/haproxy.cfg. Half of the clients keep their connection, the others open one for each request, over HTTP
+and over gRPC. No client retries. The servers are stopped with SIGTERM in turns and started again until enough requests are
+answered. Then one server after another is killed with SIGKILL: only requests that it was answering may fail. The last part
+balances TCP connections, where a kept connection stays on its server, and compares the busiest server with the mean after an
+upgrade, with and without a maximum age of connections. The exit status is 1 if a bound does not hold.
 """
 
 import argparse
@@ -40,6 +40,7 @@ HEAD = f"POST /v2/models/{MODEL}/infer HTTP/1.1\r\nHost: fleet\r\nContent-Length
 CALL = "/inference.GRPCInferenceService/ModelInfer"
 KINDS = ("HTTP, kept", "HTTP, new", "gRPC, kept", "gRPC, new")
 OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
+GIVES_UP = 1000  # failures
 BUSIEST = 1.2  # times the mean
 AGE_MS = 3000
 CHECK_S = 0.25  # between two checks of HAProxy
@@ -121,7 +122,6 @@ class Fleet:
 
 
 # -- the clients -------------------------------------------------------------------------------------------------------
-GIVES_UP = 1000  # failures
 
 
 class Load:
