@@ -95,7 +95,9 @@ class Connection(asyncio.BufferedProtocol):
         self._incoming_route = NO_ROUTE
         self._memory_taken = 0  # bytes of request memory that the incoming request holds
         self._began_ns = 0  # when the first part of a request in several parts came, in monotonic ns
-        self._draining = False  # True when the server shuts down, or the connection is old: the next request is the last
+        self._draining = (
+            False  # True when the server shuts down, or the connection is old: the next request is the last
+        )
         self._old_at = inf  # tick at which the connection is old
         self._discarding = False  # True after a request was refused: further bytes are ignored
         self._consuming = False
