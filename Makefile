@@ -120,6 +120,9 @@ batch-soak: $(VENV)/.installed-dev  ## Send a million rows (BATCH_ROWS) through 
 replay-soak: $(VENV)/.installed-dev  ## Replay a million captured requests (REPLAY_REQUESTS) while the worker is killed, and compare what is counted.
 	$(BIN)/python -m benchmarks.replay_soak --requests $(or $(REPLAY_REQUESTS),1000000)
 
+rolling-upgrade: $(VENV)/.installed-dev  ## Send a million requests (UPGRADE_REQUESTS) through HAProxy while servers are replaced and killed; count failures.
+	$(BIN)/python -m benchmarks.rolling_upgrade --requests $(or $(UPGRADE_REQUESTS),1000000)
+
 usage-soak: $(VENV)/.installed-dev  ## Send a million requests (USAGE_REQUESTS) with tokens under kills, and compare what is counted.
 	$(BIN)/python -m benchmarks.usage_soak --requests $(or $(USAGE_REQUESTS),1000000)
 

@@ -2,17 +2,17 @@
 
     python -m benchmarks.rolling_upgrade --requests 1000000
 
-HAProxy runs with deploy/haproxy.cfg. Half of the clients keep their connection and the others open one for each request, over
-HTTP and over gRPC. Nothing is retried by the clients. The servers are stopped with SIGTERM in turns and started again until
-enough requests are answered. Then one server after another is killed with SIGKILL: only requests that it was answering may
-fail.
-The last part balances TCP connections, where a kept connection stays on its server, and compares the busiest server with the
-mean after an upgrade, with and without a maximum age of connections. The exit status is 1 if a bound does not hold.
+HAProxy runs with deploy/haproxy.cfg. Half of the clients keep their connection, the others open one for each request, over HTTP
+and over gRPC. No client retries. The servers are stopped with SIGTERM in turns and started again until enough requests are
+answered. Then one server after another is killed with SIGKILL: only requests that it was answering may fail. The last part
+balances TCP connections, where a kept connection stays on its server, and compares the busiest server with the mean after an
+upgrade, with and without a maximum age of connections. The exit status is 1 if a bound does not hold.
 """
 
 import argparse
 import asyncio
 import contextlib
+import http.client
 import shutil
 import signal
 import subprocess
@@ -29,7 +29,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tests.support.model_factory import onnx_scale
 from tests.support.ports import free_ports
-from tests.support.serving_process import PATIENCE_S, ROOT, ServerProcess
+from tests.support.serving_process import PATIENCE_S, ROOT, ServerProcess, wait_until
 
 HAPROXY = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
 CONFIGURATION = ROOT / "deploy" / "haproxy.cfg"
@@ -39,10 +39,11 @@ BODY = b'{"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "da
 HEAD = f"POST /v2/models/{MODEL}/infer HTTP/1.1\r\nHost: fleet\r\nContent-Length: {len(BODY)}\r\n"
 CALL = "/inference.GRPCInferenceService/ModelInfer"
 KINDS = ("HTTP, kept", "HTTP, new", "gRPC, kept", "gRPC, new")
-# Without retries of any kind, and without sharing the connection of another client.
-CHANNEL = (("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1))
+OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
+GIVES_UP = 1000  # failures
 BUSIEST = 1.2  # times the mean
 AGE_MS = 3000
+CHECK_S = 0.25  # between two checks of HAProxy
 
 
 # -- the fleet ---------------------------------------------------------------------------------------------------------
@@ -52,12 +53,12 @@ class Fleet:
     def __init__(self, folder: Path, *flags: str, tcp: bool = False) -> None:
         """tcp: balance connections instead of requests."""
         self._folder = folder
-        self._tcp = tcp
+        self.tcp = tcp
         self.http, self.grpc, *ports = free_ports(2 + 2 * SERVERS)
         self._ports = list(zip(ports[:SERVERS], ports[SERVERS:], strict=True))
         self.servers = [
-            ServerProcess(folder / "models", *flags, f"--http-port={http}", f"--grpc-port={grpc}")
-            for http, grpc in self._ports
+            ServerProcess(folder / "models", *flags, f"--http-port={http_port}", f"--grpc-port={grpc_port}")
+            for http_port, grpc_port in self._ports
         ]
         onnx_scale(folder / "models", MODEL)
 
@@ -71,13 +72,13 @@ class Fleet:
 
     def configuration(self) -> str:
         """Return deploy/haproxy.cfg with the ports of this fleet and with faster checks."""
-        text = CONFIGURATION.read_text().replace("inter 1s", "inter 250ms")
+        text = CONFIGURATION.read_text().replace("inter 1s", f"inter {CHECK_S * 1000:.0f}ms")
         for name, port in (("*:8000", self.http), ("*:8001", self.grpc)):
             text = text.replace(name, f"127.0.0.1:{port}")
-        for number, (http, grpc_port) in enumerate(self._ports, 1):
-            text = text.replace(f"10.0.0.{number}:8000", f"127.0.0.1:{http}")
+        for number, (http_port, grpc_port) in enumerate(self._ports, 1):
+            text = text.replace(f"10.0.0.{number}:8000", f"127.0.0.1:{http_port}")
             text = text.replace(f"10.0.0.{number}:8001", f"127.0.0.1:{grpc_port}")
-        if self._tcp:
+        if self.tcp:
             text = text.replace("mode http", "mode tcp").replace(" proto h2", "").replace("balance leastconn", "")
         return text
 
@@ -88,17 +89,28 @@ class Fleet:
         with (self._folder / "haproxy.log").open("wb") as log:
             process = subprocess.Popen([HAPROXY, "-db", "-f", str(self._folder / "haproxy.cfg")], stderr=log)
         try:
+            wait_until(self._is_balanced, what="HAProxy's first answer")
             yield
         finally:
             process.terminate()
             process.wait(PATIENCE_S)
 
+    def _is_balanced(self) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self.http, timeout=PATIENCE_S)
+        with contextlib.closing(connection), contextlib.suppress(OSError):  # it does not listen yet
+            connection.request("GET", "/v2/health/ready")
+            return connection.getresponse().status == 200
+        return False
+
     async def replace(self, number: int, how: signal.Signals, load: "Load") -> None:
-        """Stop a server, start it again, and wait until it has answered requests of the load."""
+        """Stop a server, start it again, and wait until HAProxy sends it requests of the load, or may send it connections."""
         server = self.servers[number]
         status = await asyncio.to_thread(server.signal, how, PATIENCE_S)
         assert status == (0 if how == signal.SIGTERM else -how), f"the server ended with {status}"
         await asyncio.to_thread(server.start)
+        if self.tcp:  # kept connections stay where they are
+            await asyncio.sleep(4 * CHECK_S)
+            return
         async with asyncio.timeout(PATIENCE_S):
             while load.failures.total() < GIVES_UP and not self.answered(number):
                 await asyncio.sleep(0.1)
@@ -110,7 +122,6 @@ class Fleet:
 
 
 # -- the clients -------------------------------------------------------------------------------------------------------
-GIVES_UP = 1000  # failures
 
 
 class Load:
@@ -135,7 +146,7 @@ class Load:
                 self._going = False
 
     async def _ask_on(self, kind: str) -> None:
-        client = _HttpClient(self._fleet.http) if kind.startswith("HTTP") else _GrpcClient(self._fleet.grpc)
+        client = _HttpClient(self._fleet.http) if kind.startswith("HTTP") else _GrpcClient(self._fleet)
         try:
             while self._going:
                 try:
@@ -181,8 +192,12 @@ class _HttpClient:
 
 
 class _GrpcClient:
-    def __init__(self, port: int) -> None:
-        self._address = f"127.0.0.1:{port}"
+    """Through HAProxy's HTTP mode it does not retry. A gRPC client that sees the GOAWAY of a server itself must start calls
+    again that it has not sent yet, as stock clients do without any setting."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._address = f"127.0.0.1:{fleet.grpc}"
+        self._options = (OWN_CONNECTION, ("grpc.enable_retries", int(fleet.tcp)))
         self._channel: grpc.aio.Channel | None = None
         self._request = pb.ModelInferRequest(model_name=MODEL)
         tensor = self._request.inputs.add(name="INPUT0", datatype="FP32", shape=[1, 1])
@@ -191,7 +206,7 @@ class _GrpcClient:
     async def ask(self, keeps: bool) -> None:
         """Raises AioRpcError if the call fails."""
         if self._channel is None:
-            self._channel = grpc.aio.insecure_channel(self._address, options=CHANNEL)
+            self._channel = grpc.aio.insecure_channel(self._address, options=self._options)
         call = self._channel.unary_unary(CALL, pb.ModelInferRequest.SerializeToString, pb.ModelInferResponse.FromString)
         await call(self._request)
         if not keeps:

@@ -131,6 +131,6 @@ def test_the_images_command_is_the_servers_and_its_ports_are_open(tmp_path: Path
     assert [int(port) for port in instructions["EXPOSE"].split()] == ports
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "kubernetes.yaml"])
+@pytest.mark.parametrize("name", ["Dockerfile", "haproxy.cfg", "kubernetes.yaml"])
 def test_the_pages_name_what_deploy_holds(name: str) -> None:
     assert f"deploy/{name}" in (ROOT / "docs" / "configuration.md").read_text()
