@@ -383,11 +383,15 @@ SPECTACULAR_SETTINGS = {
 }
 
 # -- logging ---------------------------------------------------------------------------------------------------------
+LOG_FORMAT = _env["SLIPWAY_LOG_FORMAT"]
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "formatters": {
+        "text": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"},
+        "json": {"()": "dashboard.shared.json_log.JsonFormatter"},
+    },
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT}},
     "root": {"handlers": ["console"], "level": _env["SLIPWAY_LOG_LEVEL"]},
     "loggers": {
         # The DEBUG level of this logger prints SQL with parameters.

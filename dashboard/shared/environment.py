@@ -33,6 +33,12 @@ def _text(value: str) -> str:
     return value
 
 
+def _log_format(value: str) -> str:
+    if value not in ("text", "json"):
+        raise ValueError("text or json")
+    return value
+
+
 def _path(value: str) -> Path:
     return Path(value).expanduser().resolve()
 
@@ -146,6 +152,7 @@ VARIABLES: dict[str, Variable] = {
     "SLIPWAY_HTTPS": Variable(_flag, False, "1 behind a proxy that ends TLS: cookies are sent over HTTPS only."),
     "SLIPWAY_DEBUG": Variable(_flag, False, "1 shows stack traces in the browser; never on a reachable machine."),
     "SLIPWAY_LOG_LEVEL": Variable(_text, "INFO", "DEBUG, INFO, WARNING or ERROR."),
+    "SLIPWAY_LOG_FORMAT": Variable(_log_format, "text", "Lines of the dashboard's logs: text or json."),
     "SLIPWAY_MAX_UPLOAD_BYTES": Variable(_positive, 64 << 30, "Largest upload, all files together."),
     "SLIPWAY_DISK_RESERVE_BYTES": Variable(
         _whole_number, None, "Bytes left free on the disk; 1 GiB or 5 % when unset."
@@ -219,6 +226,7 @@ class Environment(TypedDict):
     SLIPWAY_HTTPS: bool
     SLIPWAY_DEBUG: bool
     SLIPWAY_LOG_LEVEL: str
+    SLIPWAY_LOG_FORMAT: str
     SLIPWAY_MAX_UPLOAD_BYTES: int
     SLIPWAY_DISK_RESERVE_BYTES: int | None
     SLIPWAY_JOB_DAYS: int

@@ -1,6 +1,7 @@
 """`manage.py up`: prepare the data folder, then start and watch the dashboard, the inference server, watch and the worker."""
 
 import asyncio
+import logging
 from contextlib import suppress
 
 from django.conf import settings
@@ -18,6 +19,8 @@ from dashboard.supervisor.readiness import wait_for_models
 from dashboard.supervisor.recorder import Recorder, follow_restart_requests
 from dashboard.supervisor.setup import Prepared, prepare
 from dashboard.supervisor.supervisor import Status, Supervisor
+
+logger = logging.getLogger(__name__)
 
 
 class Command(BaseCommand):
@@ -81,6 +84,9 @@ class Command(BaseCommand):
             self._say("Some models are still loading; the overview shows which.")
 
     def _say(self, line: str) -> None:
+        if settings.LOG_FORMAT == "json":
+            logger.info(line)
+            return
         with suppress(OSError):  # the terminal may be closed
             self.stdout.write(f"{timezone.now():%H:%M:%S} {line}")
             self.stdout.flush()
