@@ -1,5 +1,6 @@
 """Django's settings. Operators change them by environment variables, which environment.py lists."""
 
+import logging
 import os
 import secrets
 from collections.abc import Mapping
@@ -97,6 +98,7 @@ REQUIRE_TOKENS = _env["SLIPWAY_REQUIRE_TOKENS"]
 DEVICE_HOUR_PRICE, DEVICE_HOUR_CURRENCY = _env["SLIPWAY_DEVICE_HOUR_PRICE"]
 USAGE_DAYS = _env["SLIPWAY_USAGE_DAYS"]
 SERVER_INFER_KEY = _secret("infer_key")
+AUDIT_DAYS = _env["SLIPWAY_AUDIT_DAYS"]
 SERVER_FLAGS = _env["SLIPWAY_SERVER_FLAGS"]
 # TorchServe's config.properties, with which the bundled server serves TorchServe's protocols too.
 TORCHSERVE_CONFIG = _env["SLIPWAY_TORCHSERVE_CONFIG"]
@@ -384,6 +386,7 @@ SPECTACULAR_SETTINGS = {
 
 # -- logging ---------------------------------------------------------------------------------------------------------
 LOG_FORMAT = _env["SLIPWAY_LOG_FORMAT"]
+logging.captureWarnings(LOG_FORMAT == "json")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,

@@ -182,6 +182,7 @@ VARIABLES: dict[str, Variable] = {
     # Processes give a heartbeat every two seconds.
     "SLIPWAY_HUNG_AFTER_SECONDS": Variable(_seconds(5), 60, "Silence after which `up` replaces a process that lives."),
     "SLIPWAY_URL": Variable(_web_address, "", "Address at which people open the dashboard, for links in messages."),
+    "SLIPWAY_AUDIT_DAYS": Variable(_positive, None, "Days that the audit trail is kept; for ever when unset."),
     "SLIPWAY_ALERT_DAYS": Variable(_positive, 90, "Days that an alert is listed after its end."),
     "SLIPWAY_ALERT_ADDRESSES": Variable(
         _web_addresses, [], "Web addresses, comma-separated, inside the machine or its networks that alerts may go to."
@@ -245,6 +246,7 @@ class Environment(TypedDict):
     SLIPWAY_TRAFFIC_REMOTES: Path | None
     SLIPWAY_HUNG_AFTER_SECONDS: int
     SLIPWAY_URL: str
+    SLIPWAY_AUDIT_DAYS: int | None
     SLIPWAY_ALERT_DAYS: int
     SLIPWAY_ALERT_ADDRESSES: list[str]
     SLIPWAY_SMTP: str
