@@ -47,6 +47,11 @@ def silent() -> list[str]:
     ]
 
 
+def ages() -> dict[str, float]:
+    """Return the seconds since the last heartbeat of each process that has run."""
+    return {name: _age(name) for name in PROCESSES if _modified(name)}
+
+
 def is_silent(name: str) -> bool:
     note_read(HEARTBEATS)
     unknown = name == "queue" and is_silent("watch")

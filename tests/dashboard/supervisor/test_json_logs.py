@@ -21,7 +21,11 @@ except ValueError:
 
 
 def run(log_format: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    given = {"SLIPWAY_DATA": str(folder), "SLIPWAY_LOG_FORMAT": log_format, "DJANGO_SETTINGS_MODULE": "dashboard.settings"}
+    given = {
+        "SLIPWAY_DATA": str(folder),
+        "SLIPWAY_LOG_FORMAT": log_format,
+        "DJANGO_SETTINGS_MODULE": "dashboard.settings",
+    }
     command = [sys.executable, "-c", LOG]
     return subprocess.run(command, cwd=BASE_DIR, env=os.environ | given, capture_output=True, text=True, timeout=120)
 
@@ -29,7 +33,8 @@ def run(log_format: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_an_exception_is_a_field_of_its_line(tmp_path: Path) -> None:
     (line,) = run("json", tmp_path).stderr.splitlines()
     found = json.loads(line)
-    assert line.isascii() and line.isprintable()
+    assert line.isascii()
+    assert line.isprintable()
     assert datetime.fromisoformat(found.pop("time")).utcoffset() == timedelta()
     assert "ValueError: first\nsecond" in found.pop("exception")
     assert found == {"level": "ERROR", "logger": "dashboard.x", "process": "manage", "message": "it failed"}
