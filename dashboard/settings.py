@@ -1,5 +1,6 @@
 """Django's settings. Operators change them by environment variables, which environment.py lists."""
 
+import logging
 import os
 import secrets
 from collections.abc import Mapping
@@ -96,6 +97,7 @@ REQUIRE_TOKENS = _env["SLIPWAY_REQUIRE_TOKENS"]
 DEVICE_HOUR_PRICE, DEVICE_HOUR_CURRENCY = _env["SLIPWAY_DEVICE_HOUR_PRICE"]
 USAGE_DAYS = _env["SLIPWAY_USAGE_DAYS"]
 SERVER_INFER_KEY = _env["SLIPWAY_INFER_KEY"] or _secret("infer_key")
+AUDIT_DAYS = _env["SLIPWAY_AUDIT_DAYS"]
 SERVER_FLAGS = _env["SLIPWAY_SERVER_FLAGS"]
 # TorchServe's config.properties, with which the bundled server serves TorchServe's protocols too.
 TORCHSERVE_CONFIG = _env["SLIPWAY_TORCHSERVE_CONFIG"]
@@ -382,11 +384,16 @@ SPECTACULAR_SETTINGS = {
 }
 
 # -- logging ---------------------------------------------------------------------------------------------------------
+LOG_FORMAT = _env["SLIPWAY_LOG_FORMAT"]
+logging.captureWarnings(LOG_FORMAT == "json")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "formatters": {
+        "text": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"},
+        "json": {"()": "dashboard.shared.json_log.JsonFormatter"},
+    },
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT}},
     "root": {"handlers": ["console"], "level": _env["SLIPWAY_LOG_LEVEL"]},
     "loggers": {
         # The DEBUG level of this logger prints SQL with parameters.

@@ -3,12 +3,17 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import timedelta
 
+from django.conf import settings
 from django.db.models import QuerySet
+from django.utils import timezone
 
 from dashboard.access.authorisation import Actor
 from dashboard.models import AuditEntry, Model
 from repository.core.plain_text import plain
+
+_AT_ONCE = 1000  # the most entries that one statement removes, so that no writer waits long
 
 _within_another = ContextVar("within_another", default=False)
 
@@ -78,3 +83,14 @@ def activity(*, model: Model | None = None, action: str = "", actor_name: str = 
     if action:
         entries = entries.filter(action=action)
     return entries.filter(actor_name=actor_name) if actor_name else entries
+
+
+def audit_forget() -> int:
+    """Remove entries older than settings.AUDIT_DAYS, and return their number. Without that setting, all are kept."""
+    if settings.AUDIT_DAYS is None:
+        return 0
+    old = AuditEntry.objects.filter(at__lt=timezone.now() - timedelta(days=settings.AUDIT_DAYS)).order_by("pk")
+    removed = 0
+    while ids := list(old.values_list("pk", flat=True)[:_AT_ONCE]):
+        removed += AuditEntry.objects.filter(pk__in=ids).delete()[0]
+    return removed

@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Callable
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -31,6 +32,7 @@ def activity(request: HttpRequest) -> HttpResponse:
         "wanted": wanted,
         "from": request.GET.get("from", ""),
         "to": request.GET.get("to", ""),
+        "audit_days": settings.AUDIT_DAYS,
         "filtered": wanted != Filter(),
         "groups": GROUPS,
         "kinds": _kinds,  # a function, so that partial updates of the page do not read the kinds

@@ -11,6 +11,11 @@ from dashboard.accounts.activity_filter import read_filter
 from dashboard.accounts.serializers import AuditSerializer, HappeningSerializer
 from dashboard.web.rest.endpoint import Endpoint, at
 
+_MOMENTS = (
+    OpenApiParameter("from", str, description="A date, or a moment in ISO 8601."),
+    OpenApiParameter("to", str, description="A date, inclusive, or a moment, exclusive."),
+)
+
 
 @at("audit", "api_audit")
 class AuditList(Endpoint):
@@ -18,7 +23,10 @@ class AuditList(Endpoint):
 
     @extend_schema(
         operation_id="audit_list",
-        parameters=[OpenApiParameter("model", str), OpenApiParameter("action", str), OpenApiParameter("actor", str)],
+        parameters=[
+            *(OpenApiParameter(name, str) for name in ("model", "action", "actor")),
+            *_MOMENTS,
+        ],
         responses=AuditSerializer(many=True),
     )
     def get(self, request: Request) -> Response:
@@ -27,6 +35,11 @@ class AuditList(Endpoint):
         rows = activity(action=params.get("action", ""), actor_name=params.get("actor", ""))
         if params.get("model"):
             rows = rows.filter(model_name=params["model"])
+        wanted = read_filter(params)
+        if wanted.since:
+            rows = rows.filter(at__gte=wanted.since)
+        if wanted.until:
+            rows = rows.filter(at__lt=wanted.until)
         return self.page(rows, AuditSerializer)
 
 
@@ -43,8 +56,7 @@ class ActivityList(Endpoint):
             OpenApiParameter("who", str),
             OpenApiParameter("model", str),
             OpenApiParameter("q", str, description="Words that all occur in the sentence or the model's name."),
-            OpenApiParameter("from", str, description="A date, or a moment in ISO 8601."),
-            OpenApiParameter("to", str, description="A date, inclusive, or a moment, exclusive."),
+            *_MOMENTS,
         ],
         responses=HappeningSerializer(many=True),
     )

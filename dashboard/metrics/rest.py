@@ -3,12 +3,15 @@
 import time
 from collections.abc import Mapping
 
+from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from dashboard.access.authorisation import Right
+from dashboard.metrics.backlog import MEDIA_TYPE, backlog
 from dashboard.metrics.selectors import (
     metrics_history,
     metrics_instances,
@@ -68,3 +71,20 @@ def _number(params: Mapping[str, str], name: str, default: float) -> float:
     if not 0 <= value < 1e12:
         raise Invalid(f"expected {name} as a number of seconds, not {value}")
     return value
+
+
+class _TextRenderer(JSONRenderer):
+    """Renders an error for a client that accepts only text."""
+
+    media_type = "text/plain"
+
+
+@at("backlog", "api_backlog")
+class Backlog(Endpoint):
+    rights = {"GET": Right.VIEW}
+    renderer_classes = [JSONRenderer, _TextRenderer]
+
+    @extend_schema(responses={(200, "text/plain"): OpenApiTypes.STR})
+    def get(self, request: Request) -> HttpResponse:
+        """What waits in the dashboard, as text for Prometheus: jobs, messages of alerts, and ages of heartbeats."""
+        return HttpResponse(backlog(), content_type=MEDIA_TYPE)

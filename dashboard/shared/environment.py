@@ -33,6 +33,12 @@ def _text(value: str) -> str:
     return value
 
 
+def _log_format(value: str) -> str:
+    if value not in ("text", "json"):
+        raise ValueError("text or json")
+    return value
+
+
 def _path(value: str) -> Path:
     return Path(value).expanduser().resolve()
 
@@ -155,6 +161,7 @@ VARIABLES: dict[str, Variable] = {
     "SLIPWAY_HTTPS": Variable(_flag, False, "1 behind a proxy that ends TLS: cookies are sent over HTTPS only."),
     "SLIPWAY_DEBUG": Variable(_flag, False, "1 shows stack traces in the browser; never on a reachable machine."),
     "SLIPWAY_LOG_LEVEL": Variable(_text, "INFO", "DEBUG, INFO, WARNING or ERROR."),
+    "SLIPWAY_LOG_FORMAT": Variable(_log_format, "text", "Lines of the dashboard's logs: text or json."),
     "SLIPWAY_MAX_UPLOAD_BYTES": Variable(_positive, 64 << 30, "Largest upload, all files together."),
     "SLIPWAY_DISK_RESERVE_BYTES": Variable(
         _whole_number, None, "Bytes left free on the disk; 1 GiB or 5 % when unset."
@@ -184,6 +191,7 @@ VARIABLES: dict[str, Variable] = {
     # Processes give a heartbeat every two seconds.
     "SLIPWAY_HUNG_AFTER_SECONDS": Variable(_seconds(5), 60, "Silence after which `up` replaces a process that lives."),
     "SLIPWAY_URL": Variable(_web_address, "", "Address at which people open the dashboard, for links in messages."),
+    "SLIPWAY_AUDIT_DAYS": Variable(_positive, None, "Days that the audit trail is kept; for ever when unset."),
     "SLIPWAY_ALERT_DAYS": Variable(_positive, 90, "Days that an alert is listed after its end."),
     "SLIPWAY_ALERT_ADDRESSES": Variable(
         _web_addresses, [], "Web addresses, comma-separated, inside the machine or its networks that alerts may go to."
@@ -231,6 +239,7 @@ class Environment(TypedDict):
     SLIPWAY_HTTPS: bool
     SLIPWAY_DEBUG: bool
     SLIPWAY_LOG_LEVEL: str
+    SLIPWAY_LOG_FORMAT: str
     SLIPWAY_MAX_UPLOAD_BYTES: int
     SLIPWAY_DISK_RESERVE_BYTES: int | None
     SLIPWAY_JOB_DAYS: int
@@ -249,6 +258,7 @@ class Environment(TypedDict):
     SLIPWAY_TRAFFIC_REMOTES: Path | None
     SLIPWAY_HUNG_AFTER_SECONDS: int
     SLIPWAY_URL: str
+    SLIPWAY_AUDIT_DAYS: int | None
     SLIPWAY_ALERT_DAYS: int
     SLIPWAY_ALERT_ADDRESSES: list[str]
     SLIPWAY_SMTP: str

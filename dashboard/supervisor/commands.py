@@ -135,7 +135,7 @@ def _worker() -> ProcessSpec:
     options = ("--pool", "threads", "--loglevel", "INFO", "--without-gossip", "--without-mingle")
     # SIGTERM finishes the jobs under way; one that takes longer is queued again by `watch`.
     stop = ((signal.SIGTERM, 8.0), (signal.SIGQUIT, 3.0))
-    command = ("-m", "celery", "-A", "dashboard", "--skip-checks", "worker", *options)
+    command = ("-m", "celery", "--quiet", "-A", "dashboard", "--skip-checks", "worker", *options)
     heard = partial(heard_since_last, "worker")
     return _spec("worker", "worker", *command, says_ready=b" ready.", make_probe=heard, stop=stop)
 

@@ -31,6 +31,11 @@ _TROUBLE = ("crashed", "restarted")
 Change = tuple[Status, str, str]
 
 
+def is_trouble(status: Status, kind: str) -> bool:
+    """Return whether an event of a process is more than its normal start or stop."""
+    return kind in _TROUBLE or (kind == "stopped" and status.state == "down")
+
+
 class Recorder:
     """The supervisor calls `report`. The task `run` writes in the background, and `flush` writes the rest at the end.
 
@@ -66,7 +71,7 @@ class Recorder:
                 self._write_process(server, status)
             if status.name == SERVER:
                 self._write_server(server, status, kind, sentence)
-            elif kind in _TROUBLE or (kind == "stopped" and status.state == "down"):
+            elif is_trouble(status, kind):
                 server_event_record(server=server, kind=kind, message=sentence, process=status.name)
         except Error as error:
             logger.error("not recorded: %s (%s)", sentence or status.state, error)

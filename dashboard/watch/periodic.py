@@ -13,6 +13,7 @@ from django.contrib.sessions.models import Session
 from django.db import Error, close_old_connections
 from django.utils import timezone
 
+from dashboard.access.audit import audit_forget
 from dashboard.accounts.sign_in import sign_in_forget
 from dashboard.accounts.tokens import auth_file_repair
 from dashboard.alerts.services import alerts_forget
@@ -94,6 +95,7 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
         PeriodicTask("count the requests of objectives", 3.0, ObjectiveCounter()),
         PeriodicTask("evaluate alerts", 3.0, alerts_watch),
         PeriodicTask("send messages of alerts", 3.0, messages_watch),
+        PeriodicTask("forget old audit entries", 3600.0, audit_forget),
         PeriodicTask("forget old alerts", 3600.0, alerts_forget),
         PeriodicTask("prune metrics", 60.0, _prune_metrics),
         PeriodicTask("thin out slow and failed requests", 300.0, _prune_noted),

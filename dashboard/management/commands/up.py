@@ -5,6 +5,7 @@
 
 import argparse
 import asyncio
+import logging
 from contextlib import suppress
 from typing import Any
 
@@ -21,9 +22,11 @@ from dashboard.supervisor import commands
 from dashboard.supervisor.preflight import check_ports, lock_data_folder
 from dashboard.supervisor.process import ProcessSpec
 from dashboard.supervisor.readiness import wait_for_models
-from dashboard.supervisor.recorder import Recorder, follow_restart_requests
+from dashboard.supervisor.recorder import Recorder, follow_restart_requests, is_trouble
 from dashboard.supervisor.setup import Prepared, prepare
 from dashboard.supervisor.supervisor import Status, Supervisor
+
+logger = logging.getLogger(__name__)
 
 
 class Command(BaseCommand):
@@ -66,7 +69,7 @@ class Command(BaseCommand):
         def report(status: Status, kind: str, sentence: str) -> None:
             recorder.report(status, kind, sentence)
             if sentence:
-                self._say(sentence)
+                self._say(sentence, logging.WARNING if is_trouble(status, kind) else logging.INFO)
 
         supervisor = Supervisor(specs, commands.stages(specs), report, commands.build_spec() if own else None)
         beside = [asyncio.create_task(part) for part in (recorder.run(), self._give_heartbeats())]
@@ -94,7 +97,10 @@ class Command(BaseCommand):
         if not loaded:
             self._say("Some models are still loading; the overview shows which.")
 
-    def _say(self, line: str) -> None:
+    def _say(self, line: str, level: int = logging.INFO) -> None:
+        if settings.LOG_FORMAT == "json":
+            logger.log(level, line)
+            return
         with suppress(OSError):  # the terminal may be closed
             self.stdout.write(f"{timezone.now():%H:%M:%S} {line}")
             self.stdout.flush()

@@ -12,6 +12,7 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from dashboard.access import audit
 from dashboard.access.happenings import Filter, Happenings, changes, happenings
 from dashboard.models import AuditEntry, Job, Model, Server, ServerEvent
 from tests.dashboard.conftest import text_of
@@ -170,3 +171,28 @@ def test_the_events_are_read_over_rest(history: Server, api: APIClient):
     assert [row["text"] for row in answer["results"]] == [ALL[2], ALL[4]]
     assert {row["failed"] for row in answer["results"]} == {True}
     assert api.get("/api/v1/activity", {"from": "2025-06-10T12:05:00Z"}).json()["count"] == 2
+
+
+def test_the_audit_trail_takes_moments_over_rest(history: Server, api: APIClient) -> None:
+    def summaries(**query: str) -> list[str]:
+        return [row["summary"] for row in api.get("/api/v1/audit", query).json()["results"]]
+
+    assert summaries(**{"from": "2025-06-10T12:05:00Z", "to": "2025-06-10T12:06:00Z"}) == ["Made a token"]
+    assert summaries(to="2025-06-10", model="digits") == ["Changed the batch size", "Published version 2"]
+    assert api.get("/api/v1/audit", {"from": "soon"}).status_code == 400
+
+
+@pytest.mark.django_db
+def test_the_audit_trail_is_kept_as_long_as_the_setting_says(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, as_person: Callable[..., Client]
+) -> None:
+    now = timezone.now()
+    for days in (1, 29, 31, 32, 400):
+        AuditEntry.objects.create(at=now - timedelta(days=days), actor_name="maria", action="x", summary=str(days))
+    kept = AuditEntry.objects.filter(action="x").values_list("summary", flat=True)
+    assert (audit.audit_forget(), kept.count()) == (0, 5)
+    assert "is kept for" not in text_of(as_person(), "/activity/")
+    settings.AUDIT_DAYS = 30
+    monkeypatch.setattr(audit, "_AT_ONCE", 2)
+    assert (audit.audit_forget(), list(kept)) == (3, ["1", "29"])
+    assert "What people did is kept for 30 days." in text_of(as_person(), "/activity/")
