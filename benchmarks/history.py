@@ -85,6 +85,8 @@ def fill(server: "Server", names: list[str], now: int) -> Iterator[tuple[int, in
                     cursor.executemany(f"INSERT INTO {table} VALUES (%s, %s, %s, %s, %s, %s)", batch)
         count = len(times) * (len(names) + 1)
         yield resolution, count, round(count * statistics.mean(map(len, kinds)))
+    with connection.cursor() as cursor:  # PostgreSQL reads whole spans of an index of which it has no statistics yet
+        cursor.execute("ANALYZE dashboard_metricsample")
 
 
 def store(server: "Server", names: list[str], now: int, seconds: int) -> list[float]:

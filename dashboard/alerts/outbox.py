@@ -178,13 +178,17 @@ def _need(delivery: AlertDelivery, now: datetime) -> dict[str, object] | None:
 
 
 def delivery_retry(*, delivery: AlertDelivery, actor: Actor) -> AlertDelivery:
-    """Send a message again that was given up. Raises Conflict if it was not given up."""
+    """Send a message again that was given up; if it tells of a begin, the end of the alert is told after it. Raises Conflict if
+    it was not given up."""
     require(actor, Right.ADMINISTER)
     now = timezone.now()
     with transaction.atomic():
         rows = AlertDelivery.objects.filter(pk=delivery.pk, state=DeliveryState.DEAD)
         if not rows.update(state=DeliveryState.WAITING, attempts=F("attempts") * 0, due_at=now, ended_at=None):
             raise Conflict(f"message {delivery.pk} was not given up, so there is nothing to send again")
+        if delivery.what == FIRED:  # without its end, the receiver would have it open for ever
+            ends = AlertDelivery.objects.filter(alert=delivery.alert, channel=delivery.channel, what=RESOLVED)
+            ends.filter(state=DeliveryState.DROPPED).update(state=DeliveryState.WAITING, due_at=now, ended_at=None)
         summary = f"Sent a message of channel {delivery.channel.name} again"
         audit_record(actor=actor, action="alert.retry", summary=summary)
     delivery.refresh_from_db()

@@ -141,7 +141,8 @@ def capture_stop(*, capture: Capture, actor: Actor) -> Capture:
 
 
 def capture_delete(*, capture: Capture, actor: Actor) -> None:
-    """Delete a capture with all that was kept. The server stops it, if it runs."""
+    """Delete a capture with all that was kept. The server stops it, if it runs. Raises StorageFull, and deletes nothing, if
+    the disk is read-only or fails."""
     require(actor, CLIENT_DATA)
     with transaction.atomic():
         model = Model.locked(capture.model_id)
@@ -155,7 +156,10 @@ def capture_delete(*, capture: Capture, actor: Actor) -> None:
         )
         folder = capture.folder
         capture.delete()
-        hidden = _hide(folder)  # last: only a folder that cannot be renamed may keep the row
+        try:
+            hidden = _hide(folder)  # last: only a folder that cannot be renamed may keep the row
+        except OSError as error:
+            raise StorageFull(f"the capture cannot be deleted from the disk: {error.strerror}") from None
     if hidden is not None:
         shutil.rmtree(hidden, ignore_errors=True)  # what is left is deleted by captures_expire
 

@@ -44,9 +44,10 @@ def metrics_store_tick(server: Server, tick: Tick, at: int, previous_at: int) ->
 def _roll_up(server: Server, resolution: int, finer: int, until: int) -> None:
     """Make the missing spans that end at or before `until` from the rows of the finer resolution, the oldest first."""
     rows = MetricSample.objects.filter(server=server)
-    newest = rows.filter(model_name="", resolution=resolution).aggregate(newest=Max("at"))["newest"]
+    total = rows.filter(model_name="", version=0)  # with the version, the unique index leads to the one row
+    newest = total.filter(resolution=resolution).aggregate(newest=Max("at"))["newest"]
     since = until - RESOLUTIONS[finer] if newest is None else newest + resolution
-    oldest = rows.filter(model_name="", resolution=finer, at__gte=since).aggregate(oldest=Min("at"))["oldest"]
+    oldest = total.filter(resolution=finer, at__gte=since).aggregate(oldest=Min("at"))["oldest"]
     if oldest is None:
         return
     until = min(until, oldest - oldest % resolution + _AT_ONCE_S)

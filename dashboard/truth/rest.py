@@ -43,7 +43,8 @@ class Labels(Endpoint):
     def post(self, request: Request, name: str) -> Response:
         """Stores labels by the id of their request, up to 30 days before or after it is captured.
 
-        A later one replaces it. If one is wrong, none is stored.
+        A later one replaces it. If one is wrong, none is stored. One that comes over 30 days after its answer is stored and not
+        counted: `GET models/<name>/truth` has the number of such labels as `late`.
         """
         given = data_of(request, serializers.LabelsSerializer)
         return _added(labels_add(model=model_get(name), actor=self.actor, labels=json_labels(given["labels"])))

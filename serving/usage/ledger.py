@@ -16,7 +16,7 @@ from serving.core.in_flight import InFlightRequest
 from serving.usage.accounts import COMPUTE_NS, FAILED, REQUESTS, ROWS, Account, Quota, Use
 from serving.usage.auth_file import AuthFile, Grant, QuotaLimits, digest_of
 from serving.usage.counter_page import CounterPage, private_cells
-from serving.usage.usage_log import UsageLog
+from serving.usage.usage_log import Totals, UsageLog
 
 log = logging.getLogger(__name__)
 
@@ -173,9 +173,7 @@ class Ledger:
             if self._file.version != self._version:
                 self._reload()
             today = self._today()
-            if (
-                today > self._day
-            ):  # a clock that is set back keeps the later day, whose totals must not be written twice
+            if today != self._day:
                 self._end_day(today)
             else:
                 self._write()
@@ -196,12 +194,15 @@ class Ledger:
             self._submit(day, {}, {}, ends=True)
 
     def _end_day(self, today: date) -> None:
-        """Write the last totals of the day, and begin the next day with counters of 0."""
+        """Write the last totals of the day, and begin another day with counters of 0. If the clock was set, the other day may
+        have been counted already; it goes on."""
         everything = [use for account in self._accounts.values() for use in account.uses.values()]
         uses = {(use.account.digest, use.model): tuple(use.cells) for use in everything}
         uses = {key: counts for key, counts in uses.items() if any(counts)}
         holders = {account.digest: account.holder for account in self._accounts.values()}
-        ended, self._day, self._page = self._day, today, self._log.page_of(today)
+        self._submit(self._day, uses, holders, ends=True)
+        counted, named = self._counted(today)  # before the page, which a pending write would remove
+        self._day, self._page = today, self._log.page_of(today)
         self._changed.clear()
         grants = self._file.content.grants
         for use in everything:  # requests under way observe these objects
@@ -212,9 +213,24 @@ class Ledger:
         self._by_header.clear()
         for quota in self._quotas.values():
             quota.requests = quota.rows = quota.compute_ns = 0
-            quota.judge()
         self._holders = holders
-        self._submit(ended, uses, holders, ends=True)
+        self._take_over(counted, named)
+        self._bind()
+
+    def _counted(self, day: date) -> Totals:
+        """Return what was counted on a day before the clock was set. Only then this waits for the log's thread."""
+        uses, holders = self._log.totals(day).result() if day < self._day or self._log.has(day) else ({}, {})
+        left_uses, left_holders = self._unwritten.get(day, ({}, {}))
+        return uses | left_uses, holders | left_holders
+
+    def _take_over(self, counted: Mapping[Key, Counts], named: Mapping[str, Holder]) -> None:
+        for (digest, model), counts in counted.items():
+            account = self._accounts.get(digest) or self._account(digest, named.get(digest, NOBODY))
+            use = account.uses.get(model)
+            if use is None:
+                use = account.uses[model] = Use(account, model, self._page.cells((digest, model)), self._changed)
+            for index, count in enumerate(counts):
+                use.cells[index] = count
 
     def _submit(self, day: date, uses: dict[Key, Counts], holders: dict[str, Holder], ends: bool = False) -> None:
         """Write a record, with what an earlier failed write has left."""

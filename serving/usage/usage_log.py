@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from repository.core.errors import RepositoryError
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 PAGE_SUFFIX = ".counters"
 KEPT_DAYS = 40  # how long the log of a day is kept, for a dashboard that is down
+Totals = tuple[dict[Key, Counts], dict[str, Holder]]  # of a day, with the holders that its log names
 COMPACT_FROM = 4 << 20  # bytes of a file above which it is written anew, with only the latest totals
 
 
@@ -82,6 +83,13 @@ class UsageLog:
         """Begin to write a record. The result is whether it is on disk. ends: the counters of the day no longer change."""
         return self._thread.submit(self._end if ends else self._write, day, uses, holders)
 
+    def has(self, day: date) -> bool:
+        return self._folder is not None and (self._folder / f"{day}{SUFFIX}").exists()
+
+    def totals(self, day: date) -> "Future[Totals]":
+        """Begin to read what is logged of a day, after all writes before; nothing if the file cannot be read."""
+        return self._thread.submit(self._totals_of, day)
+
     def close(self) -> None:
         """Wait until everything is written. Do not call this on the event loop's thread."""
         self._thread.shutdown()
@@ -94,7 +102,7 @@ class UsageLog:
         done = self._write(day, uses, holders)
         if done and self._folder is not None:
             (self._folder / f"{day}{PAGE_SUFFIX}").unlink(missing_ok=True)
-            self._remove_old(day)
+            self._remove_old(min(day, datetime.now(UTC).date()))  # a clock that was ahead must not remove newer days
         return done
 
     def _write(self, day: date, uses: Mapping[Key, Counts], holders: Mapping[str, Holder]) -> bool:
@@ -125,6 +133,16 @@ class UsageLog:
             log.info("the usage log can be written again")
         self._written = True
         return True
+
+    def _totals_of(self, day: date) -> Totals:
+        if self._folder is None:
+            return {}, {}
+        try:
+            self._read(day)
+        except OSError as error:
+            log.error("the usage log of %s cannot be read, and its quotas begin anew: %s", day, error.strerror)
+            return {}, {}
+        return dict(self._totals), dict(self._holders)
 
     def _read(self, day: date) -> None:
         """Make a day's file the open one. It is written anew with the next record, which repairs a damaged file."""

@@ -76,6 +76,25 @@ def test_a_failure_is_tried_again_later_and_given_up_in_the_open(
     assert only().state == "sent"
 
 
+def test_a_given_up_begin_that_is_sent_again_is_followed_by_the_end(
+    condition: Condition, webhook: AlertChannel, receiver: Receiver, root: Actor
+) -> None:
+    fire(condition)
+    receiver.statuses = [500] * MOST_ATTEMPTS
+    for pause in (0, *BACKOFF_S):
+        send(condition, pause)
+    condition.subjects = set()
+    condition.look(60)
+    send(condition)
+    assert [one.state for one in AlertDelivery.objects.order_by("pk")] == ["dead", "dropped"]
+    receiver.got.clear()
+    delivery_retry(delivery=AlertDelivery.objects.get(what="fired"), actor=root)
+    condition.now = timezone.now()
+    for _ in range(2):
+        send(condition, 2)
+    assert [one["event"] for one in receiver.bodies] == ["fired", "resolved"]
+
+
 def test_a_message_whose_sender_died_is_sent_by_another(
     condition: Condition, webhook: AlertChannel, receiver: Receiver
 ) -> None:

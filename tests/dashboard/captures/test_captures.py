@@ -134,6 +134,15 @@ def test_a_deletion_takes_everything_at_once(relu: Version, api: APIClient) -> N
     assert api.get(f"{CAPTURES}/{capture.pk}").status_code == 404
 
 
+def test_a_disk_that_refuses_a_deletion_is_told_and_keeps_the_capture(relu: Version, api: APIClient) -> None:
+    capture = started(api)
+    in_the_way = capture.folder.with_name(f".deleted-{capture.pk}")
+    (in_the_way / "file").mkdir(parents=True)  # the folder cannot be renamed, as on a read-only disk
+    answer = api.delete(f"{CAPTURES}/{capture.pk}")
+    assert (answer.status_code, Capture.objects.count(), capture.folder.is_dir()) == (507, 1, True)
+    assert b"the capture cannot be deleted from the disk" in answer.content
+
+
 def test_old_captures_and_folders_without_a_row_are_deleted(
     relu: Version, api: APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,13 +1,16 @@
 """The usage log counts each answered request once, and survives restarts, kills, damage and a full disk."""
 
-from datetime import date
+import asyncio
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 
-from repository.core.usage_log import COUNTERS, Holder, Record, decode, encode
+from repository.core.usage_log import COUNTERS, Holder, Record, day_files, decode, encode
+from serving.cli.options import Options
 from serving.core.errors import ServingError
 from serving.usage.counter_page import CHUNK_SLOTS, KEY_FROM, SLOT, CounterPage
+from serving.usage.ledger import Ledger, utc_day
 from serving.usage.usage_log import UsageLog
 from tests.serving.frontends.raw_http import RawClient
 from tests.serving.usage.auth_files import digest, entry, logged, write_auth
@@ -63,6 +66,33 @@ def test_failed_requests_count_as_failed_and_unknown_models_not_at_all(tmp_path:
         assert [(key, one["failed"], one["requests"]) for key, one in logged(log, "a").items()] == [
             (("a", "identity"), 1, 0)
         ]
+
+
+def test_a_clock_that_is_set_forward_and_back_goes_on_with_the_quota_of_the_day(tmp_path: Path) -> None:
+    quota = {"of": "token", "name": digest("a"), "requests_per_day": 5}
+    auth, folder = write_auth(tmp_path / "auth.json", [entry("a")], [quota]), tmp_path / "usage"
+    today = utc_day()
+    later = today + timedelta(days=60)
+    clock = [today]
+    options = Options(model_repository=(tmp_path,), auth_file=auth, usage_log=folder)
+    ledger = Ledger(options, lambda model: True, lambda: clock[0])
+    account = ledger._accounts[digest("a")]
+
+    async def set_the_clock() -> None:
+        ledger.start(asyncio.get_running_loop())
+        for clock[0], before, adds in ((today, 0, 3), (later, 0, 5), (today, 3, 1), (later, 5, 0), (today, 4, 1)):
+            ledger._tick()
+            (limited,) = account.quotas
+            assert (limited.requests, limited.used_up) == (before, before >= 5)
+            use = ledger._use(account, "m")
+            assert use is not None
+            use.cells[0] += adds
+            use.note()
+        await ledger.close()
+
+    asyncio.run(set_the_clock())
+    kept = {path.stem: decode(path.read_bytes()).records[-1].uses[digest("a"), "m"][0] for path in day_files(folder)}
+    assert kept == {str(today): 5, str(later): 5}
 
 
 def test_a_second_server_is_refused_the_folder_and_a_log_needs_the_auth_file(tmp_path: Path) -> None:
