@@ -34,6 +34,7 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
     local, cache = tmp_path_factory.mktemp("models"), tmp_path_factory.mktemp("cache")
     onnx_scale(local, "local", 7.0)
     with ObjectStore() as store:
+        store.put_folder(onnx_scale(tmp_path_factory.mktemp("first"), "first"), "production/first")
         address = f"s3://127.0.0.1:{store.port}/{BUCKET}/production/"
         flags = (f"--model-repository={address}", f"--repository-cache-folder={cache}", *FLAGS)
         with ServerProcess(local, *flags, environment={**CREDENTIALS, "HOME": str(cache)}) as server:
