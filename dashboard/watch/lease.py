@@ -3,6 +3,7 @@
 import os
 import secrets
 import socket
+import threading
 from datetime import UTC, datetime, timedelta
 
 from django.db.models import F, Q, QuerySet
@@ -18,14 +19,30 @@ _ROW = 1
 
 
 class Lease:
-    """One watcher's use of the lease. number: the fencing number, 0 before it leads. Every method is one conditional write."""
+    """One watcher's use of the lease. number: the fencing number, 0 before it leads. Every method is one conditional write.
+
+    The methods are called on several threads; `give_up` waits for a `take` under way."""
 
     def __init__(self) -> None:
         self.holder = f"{socket.gethostname()[:200]} (process {os.getpid()}, {secrets.token_hex(4)})"
         self.number = 0
+        self._lock = threading.Lock()
 
     def take(self) -> bool:
         """Take the lease if it is free, has ended or is this watcher's own; return whether this watcher leads now."""
+        with self._lock:
+            return self._take()
+
+    def renew(self) -> bool:
+        """Prolong the lease; return False if another watcher has taken it."""
+        return bool(self._own().update(until=Now() + timedelta(seconds=LEASE_S)))
+
+    def give_up(self) -> None:
+        """End the lease, so that another watcher leads immediately. Nothing happens if another has it."""
+        with self._lock:
+            self._own().update(holder="", until=datetime.fromtimestamp(0, UTC))
+
+    def _take(self) -> bool:
         WatchLease.objects.get_or_create(pk=_ROW, defaults={"until": datetime.fromtimestamp(0, UTC)})
         free = Q(until__lt=Now()) | Q(holder=self.holder)
         facts = {"holder": self.holder, "since": Now(), "until": Now() + timedelta(seconds=LEASE_S)}
@@ -34,14 +51,6 @@ class Lease:
         number = WatchLease.objects.filter(pk=_ROW, holder=self.holder).values_list("number", flat=True).first()
         self.number = number or 0
         return number is not None
-
-    def renew(self) -> bool:
-        """Prolong the lease; return False if another watcher has taken it."""
-        return bool(self._own().update(until=Now() + timedelta(seconds=LEASE_S)))
-
-    def give_up(self) -> None:
-        """End the lease, so that another watcher leads immediately. Nothing happens if another has it."""
-        self._own().update(holder="", until=datetime.fromtimestamp(0, UTC))
 
     def _own(self) -> QuerySet[WatchLease]:
         return WatchLease.objects.filter(pk=_ROW, holder=self.holder, number=self.number)

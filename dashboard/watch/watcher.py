@@ -56,36 +56,42 @@ async def watch() -> None:
 async def lead_or_follow(lease: Lease) -> None:
     """Do the watcher's work whenever this process has the lease, until cancelled. What it remembers ends with the lease."""
     said = ""
-    while True:
-        began = monotonic()
-        try:
-            leads = await asyncio.to_thread(_ask, lease.take)
-        except Error as error:
-            leads = False
-            if str(error) != said:
-                logger.error("the database did not answer (%s); this watcher follows", error)
-            said = str(error)
-        if not leads:
-            await asyncio.sleep(FOLLOW_S)
-            continue
-        said = ""
-        logger.info("this watcher leads, with number %d", lease.number)
-        fence = Fence(lease.number, began + LEASE_S)
-        parts = [asyncio.create_task(keep_lease(lease, fence))]
-        with fenced_by(fence):
-            parts.append(asyncio.create_task(watch_servers()))
-            parts += [asyncio.create_task(run_periodically(task)) for task in periodic_tasks()]
-        try:
-            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for part in parts:
-                part.cancel()
-            await asyncio.gather(*parts, return_exceptions=True)
-            with suppress(Error):
-                await asyncio.to_thread(_ask, lease.give_up)
-        for part in done:
-            part.result()
-        logger.warning("this watcher lost the lease with number %d: it follows", lease.number)
+    try:
+        while True:
+            began = monotonic()
+            try:
+                leads = await asyncio.to_thread(_ask, lease.take)
+            except Error as error:
+                leads = False
+                if str(error) != said:
+                    logger.error("the database did not answer (%s); this watcher follows", error)
+                said = str(error)
+            if not leads:
+                await asyncio.sleep(FOLLOW_S)
+                continue
+            said = ""
+            logger.info("this watcher leads, with number %d", lease.number)
+            await lead(lease, Fence(lease.number, began + LEASE_S))
+            logger.warning("this watcher lost the lease with number %d: it follows", lease.number)
+    finally:
+        with suppress(Error):
+            await asyncio.to_thread(_ask, lease.give_up)
+
+
+async def lead(lease: Lease, fence: Fence) -> None:
+    """Do the watcher's work until the lease has ended. If a part fails, its exception is raised."""
+    parts = [asyncio.create_task(keep_lease(lease, fence))]
+    with fenced_by(fence):
+        parts.append(asyncio.create_task(watch_servers()))
+        parts += [asyncio.create_task(run_periodically(task)) for task in periodic_tasks()]
+    try:
+        done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for part in parts:
+            part.cancel()
+        await asyncio.gather(*parts, return_exceptions=True)
+    for part in done:
+        part.result()
 
 
 async def keep_lease(lease: Lease, fence: Fence) -> None:

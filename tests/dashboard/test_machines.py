@@ -1,6 +1,7 @@
 """Two machines with data folders of their own on one PostgreSQL, behind PgBouncer, see each other's changes and heartbeats."""
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from typing import NamedTuple
 
 import httpx
 import psutil
+import psycopg
 import pytest
 
 from tests.dashboard.test_other_databases import PREPARE
@@ -26,13 +28,24 @@ Model.objects.create(name="of_the_other")
 
 
 class Machines(NamedTuple):
-    """first: the address of the first one's pages; folders: the data folders; worker: starts one on a machine."""
+    """first: the address of the first one's pages; folders: the data folders; start: starts a process on a machine."""
 
     first: str
     token: str
     folders: list[Path]
     database: engines.Engine
-    worker: Callable[[int], "subprocess.Popen[str]"]
+    start: Callable[..., "subprocess.Popen[str]"]
+
+    def worker(self, machine: int) -> "subprocess.Popen[str]":
+        options = ("-A", "dashboard", "--skip-checks", "worker", "--pool=threads", "--loglevel=ERROR")
+        return self.start(machine, "-m", "celery", *options)
+
+    def leader(self) -> tuple[int, int]:
+        """Return the process that leads the watchers, and its number."""
+        with psycopg.connect(f"host=127.0.0.1 port={self.database.port} user=slipway dbname=machines") as session:
+            row = session.execute("SELECT holder, number FROM dashboard_watchlease WHERE until > now()").fetchone()
+        found = row and re.search(r"process (\d+)", row[0])
+        return (int(found[1]), row[1]) if row and found else (0, 0)
 
     def silent(self) -> list[str]:
         found = self.get("processes")["results"]
@@ -41,11 +54,17 @@ class Machines(NamedTuple):
     def known(self, pid: int) -> bool:
         return any(one["pid"] == pid for one in self.get("processes")["results"])
 
+    def errors(self, machine: int) -> str:
+        """Return what the machine's processes have logged."""
+        return (self.folders[machine].parent / "errors").read_text()
+
     def get(self, path: str) -> dict[str, list[dict[str, object]]]:
-        headers = {"Authorization": f"Bearer {self.token}"}
-        answer = httpx.get(f"{self.first}/api/v1/{path}", headers=headers, timeout=PATIENCE_S, trust_env=False)
-        found: dict[str, list[dict[str, object]]] = answer.raise_for_status().json()
+        found: dict[str, list[dict[str, object]]] = self.ask(path).raise_for_status().json()
         return found
+
+    def ask(self, path: str) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self.token}"}
+        return httpx.get(f"{self.first}/api/v1/{path}", headers=headers, timeout=PATIENCE_S, trust_env=False)
 
 
 @pytest.fixture(scope="module")
@@ -58,18 +77,20 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
         engines.new_database(database.port, "machines")
         environment.setenv("DATABASE_URL", f"postgres://slipway@127.0.0.1:{pooler.port}/machines")
         environment.setenv("REDIS_URL", f"redis://127.0.0.1:{redis.port}/0")
+        environment.setenv("SLIPWAY_SHARED", str(tmp_path_factory.mktemp("shared")))
+        for key in ("SECRET", "CONTROL", "INFER"):
+            environment.setenv(f"SLIPWAY_{key}_KEY", key * 8)
         finished(folders[0], "manage.py", "migrate", "-v0")
         token = finished(folders[0], "manage.py", "shell", "--no-imports", "-c", PREPARE)
         first, _ = running.enter_context(listening(folders[0], "-m", "daphne"))
 
-        def worker(machine: int) -> "subprocess.Popen[str]":
-            options = ("-A", "dashboard", "--skip-checks", "worker", "--pool=threads", "--loglevel=ERROR")
-            process = run(folders[machine], "-m", "celery", *options, output=subprocess.DEVNULL)
+        def start(machine: int, *arguments: str) -> "subprocess.Popen[str]":
+            process = run(folders[machine], *arguments, output=subprocess.DEVNULL)
             running.callback(process.wait, PATIENCE_S)
             running.callback(end, process)
             return process
 
-        yield Machines(first, token, folders, database, worker)
+        yield Machines(first, token, folders, database, start)
 
 
 def end(process: "subprocess.Popen[str]") -> None:
@@ -105,6 +126,7 @@ def test_each_machine_tells_which_process_of_which_machine_is_silent_and_forgets
     here.send_signal(signal.SIGTERM)
     psutil.Process(here.pid).wait(PATIENCE_S)
     machines.database.signal(signal.SIGCONT)
+    wait_until(lambda: machines.ask("processes").is_success, PATIENCE_S, "the database's return")
     wait_until(lambda: machines.silent() == [f"worker {there.pid} True"], PATIENCE_S, "the stopped worker")
     assert not machines.known(here.pid), "it ended"
     page = httpx.get(f"{machines.first}/health", trust_env=False, timeout=PATIENCE_S)
@@ -115,3 +137,30 @@ def test_each_machine_tells_which_process_of_which_machine_is_silent_and_forgets
     other.wait()
     wait_until(lambda: machines.silent() == [f"worker {other.pid} True"], PATIENCE_S, "the killed worker")
     assert os.uname().nodename in str(machines.get("processes")["results"])
+
+
+def test_one_watcher_leads_and_another_when_it_is_stopped_cut_off_or_killed(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = machines.start(0, "manage.py", "watch")
+    wait_until(lambda: machines.leader()[0] == first.pid, START_TIMEOUT_S, "the first watcher's lease")
+    with engines.pgbouncer(machines.database.port, sessions=10) as own_way:
+        monkeypatch.setenv("DATABASE_URL", f"postgres://slipway@127.0.0.1:{own_way.port}/machines")
+        second = machines.start(1, "manage.py", "watch")
+        wait_until(lambda: machines.known(second.pid), START_TIMEOUT_S, "the second watcher")
+        assert machines.leader()[0] == first.pid
+        number = machines.leader()[1]
+        first.send_signal(signal.SIGSTOP)
+        wait_until(lambda: machines.leader() == (second.pid, number + 1), PATIENCE_S, "the second watcher's lease")
+        first.send_signal(signal.SIGCONT)
+        wait_until(lambda: "lost the lease" in machines.errors(0), PATIENCE_S, "the first one to notice it")
+        assert machines.leader() == (second.pid, number + 1)
+        own_way.signal(signal.SIGSTOP)
+        wait_until(lambda: machines.leader() == (first.pid, number + 2), PATIENCE_S, "the first one to lead again")
+        own_way.signal(signal.SIGCONT)
+        wait_until(lambda: "lost the lease" in machines.errors(1), PATIENCE_S, "the second one to notice it")
+        first.kill()
+        wait_until(lambda: machines.leader() == (second.pid, number + 3), PATIENCE_S, "the second one to lead again")
+        second.send_signal(signal.SIGTERM)
+        assert second.wait(PATIENCE_S) == 0
+        assert machines.leader() == (0, 0), "a watcher that ends gives the lease up"

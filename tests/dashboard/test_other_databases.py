@@ -205,7 +205,7 @@ def test_many_requests_at_once_share_a_few_sessions(dashboard: Dashboard) -> Non
     over.set()
     watching.join()
     assert {answer.status_code for answer in answers} == {200}
-    assert 0 < most <= SESSIONS
+    assert 0 < most <= SESSIONS + 1, "one more asks whether a slow database answers"
     assert dashboard.sessions() <= SESSIONS, "the pool keeps some"
 
 

@@ -167,6 +167,9 @@ def test_the_server_answers_403_and_401_and_lets_the_right_callers_through(tmp_p
         assert (denied.status, "admin-key" in denied.json["error"]) == (403, True)
         assert client.request("GET", "/v2/models/stats", Admin_Key="wrong").status == 403
         assert client.request("GET", "/v2/models/stats", Admin_Key="secret").status == 200
+        assert client.request("GET", "/v2/models/stats", Admin_Key="secret", Slipway_Fence="2").status == 200
+        late = client.request("GET", "/v2/models/stats", Admin_Key="secret", Slipway_Fence="1")
+        assert (late.status, "another watcher leads" in late.json["error"]) == (409, True)
         assert client.request("POST", path, large, Authorization="Bearer bad").status == 401
         assert client.closed()  # the large body was not read
         assert "secret" not in server.log
