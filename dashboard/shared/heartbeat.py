@@ -40,6 +40,7 @@ _SHARED = ("watch", "worker")  # another process of the name does the work of a 
 _OTHERS = "others"  # the file with the processes of other machines
 HOST = socket.gethostname()
 _SINCE = int(time.time())
+_over = threading.Event()  # set when this process ends: a heartbeat that is still scheduled must not come back
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,8 @@ class Silence:
 def beat(name: str) -> None:
     """Give a heartbeat. If the folder cannot be written, the heartbeat is lost, but no error is raised."""
     path = settings.HEARTBEAT_DIR / f"{name}.{os.getpid()}.{os.getppid()}.{_SINCE}"
+    if _over.is_set():
+        return
     with suppress(OSError):
         if not path.exists():
             forget_dead(name)
@@ -100,6 +103,7 @@ def beat_from_loop(name: str, call_soon: Callable[[Callable[[], None]], object])
 
 def forget() -> None:
     """Remove the heartbeats of this process, which ends normally."""
+    _over.set()
     for path, one in _files():
         if one.pid == os.getpid():
             path.unlink(missing_ok=True)

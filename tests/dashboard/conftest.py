@@ -53,6 +53,7 @@ def data_folder(settings: Any, tmp_path: Path) -> Path:
     settings.WANTED_MODELS_FILE = tmp_path / "wanted.json"
     settings.HEARTBEAT_DIR = tmp_path / "heartbeats"
     settings.HEARTBEAT_DIR.mkdir()
+    heartbeat._over.clear()  # a test may have ended the heartbeats of this process
     return tmp_path
 
 
