@@ -190,15 +190,23 @@ def capture_readers_set(*, model: Model, actor: Actor, readers: Sequence[str]) -
 
 
 def captures_expire() -> int:
-    """Delete the captures whose time is over, and folders without a capture. Return the number of captures."""
+    """Delete the captures whose time is over, and folders without a capture. Return the number of captures.
+
+    Raises StorageFull at the end if the disk refuses to delete some; they are tried again in the next run."""
     over = list(Capture.objects.filter(keep_until__lte=timezone.now()).select_related("model"))
+    refused: StorageFull | None = None
     for capture in over:
-        capture_delete(capture=capture, actor=SYSTEM)
+        try:
+            capture_delete(capture=capture, actor=SYSTEM)
+        except StorageFull as error:
+            refused = error
     root = Path(settings.CAPTURE_DIR)
     for folder in list(root.iterdir()) if root.is_dir() else []:
         hidden = _hide(folder) if _is_orphan(folder) else folder
         if hidden is not None and hidden.name.startswith(_DELETED):
             shutil.rmtree(hidden, ignore_errors=True)
+    if refused is not None:
+        raise refused
     return len(over)
 
 

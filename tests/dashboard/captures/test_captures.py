@@ -16,7 +16,7 @@ from dashboard.access.authorisation import SYSTEM, Actor
 from dashboard.accounts.tokens import token_create
 from dashboard.captures.services import capture_readers_set, captures_expire
 from dashboard.models import AuditEntry, Capture, Version
-from dashboard.shared.exceptions import Invalid
+from dashboard.shared.exceptions import Invalid, StorageFull
 from repository.core.capture_files import Record, encoded, read_rows
 from repository.core.captures import WANTED, file_name, read_wanted
 
@@ -141,6 +141,12 @@ def test_a_disk_that_refuses_a_deletion_is_told_and_keeps_the_capture(relu: Vers
     answer = api.delete(f"{CAPTURES}/{capture.pk}")
     assert (answer.status_code, Capture.objects.count(), capture.folder.is_dir()) == (507, 1, True)
     assert b"the capture cannot be deleted from the disk" in answer.content
+    free = started(api)
+    Capture.objects.update(keep_until=timezone.now())
+    with pytest.raises(StorageFull):
+        captures_expire()
+    assert [one.pk for one in Capture.objects.all()] == [capture.pk], "the other one is deleted"
+    assert not free.folder.exists()
 
 
 def test_old_captures_and_folders_without_a_row_are_deleted(
