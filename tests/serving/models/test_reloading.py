@@ -231,14 +231,15 @@ async def test_a_model_that_is_deleted_while_its_new_version_is_copied_is_unload
     store, folder = fsspec.filesystem("memory"), f"/{tmp_path.name}"
     cache = tmp_path / "cache"
     cache.mkdir()
-    model_factory.onnx_scale(tmp_path)
-    store.put(str(tmp_path / "scale"), f"{folder}/scale", recursive=True)
+    for name in ("scale", "stays"):  # a bucket without any model would count as one that cannot be listed
+        model_factory.onnx_scale(tmp_path, name)
+        store.put(str(tmp_path / name), f"{folder}/{name}", recursive=True)
     get = type(store).get
 
     def get_and_delete(self, sources, targets, **more):
         get(self, sources, targets, **more)
-        store.rm(folder, recursive=True)
-        store.mkdir(folder)
+        if store.exists(f"{folder}/scale"):
+            store.rm(f"{folder}/scale", recursive=True)
 
     options = {"model_control_mode": "poll", "repository_poll_secs": 1000.0, "repository_cache_folder": cache}
     async with core([parse(f"memory:/{folder}")], **options) as server:
