@@ -63,8 +63,7 @@ def database_that_is_a_folder(data: Path) -> None:
 
 
 def lock_that_cannot_be_taken(data: Path) -> None:
-    for name in ("up", "watch"):
-        (data / f"{name}.lock").mkdir(parents=True)
+    (data / "up.lock").mkdir(parents=True)
 
 
 def key_that_cannot_be_read(data: Path) -> None:
@@ -80,15 +79,20 @@ def key_that_cannot_be_read(data: Path) -> None:
             "The database db.sqlite3 in the data folder (SLIPWAY_DATA) is damaged: file is not a database",
         ),
         (database_that_is_a_folder, "db.sqlite3 in the data folder (SLIPWAY_DATA) cannot be used: unable to open"),
-        (lock_that_cannot_be_taken, ".lock in the data folder (SLIPWAY_DATA) cannot be written: Is a directory"),
     ],
-    ids=["garbage", "folder", "lock"],
+    ids=["garbage", "folder"],
 )
-def test_a_database_or_lock_that_cannot_be_used_ends_with_one_sentence(
+def test_a_database_that_cannot_be_used_ends_with_one_sentence(
     tmp_path: Path, command: tuple[str, ...], harm: Callable[[Path], None], expected: str
 ):
     harm(tmp_path / "data")
     is_one_sentence(run(tmp_path / "data", command), "CommandError: ", expected)
+
+
+def test_a_lock_that_cannot_be_taken_ends_with_one_sentence(tmp_path: Path):
+    lock_that_cannot_be_taken(tmp_path / "data")
+    expected = ".lock in the data folder (SLIPWAY_DATA) cannot be written: Is a directory"
+    is_one_sentence(run(tmp_path / "data", UP), "CommandError: ", expected)
 
 
 @pytest.mark.parametrize("command", [UP, WATCH, DAPHNE, WORKER], ids=["up", "watch", "daphne", "worker"])

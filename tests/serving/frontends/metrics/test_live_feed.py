@@ -37,7 +37,8 @@ def test_the_first_events_name_the_server_and_describe_every_model(subscriber: S
     kind, stats = subscriber.next()
     assert kind == "stats"
     assert set(stats) == {"time", "server", "unserved", "traffic", "models"}
-    assert {"rss_bytes", "cpu_seconds", "threads", "gpus"} == set(stats["server"])
+    assert {"rss_bytes", "cpu_seconds", "threads", "gpus", "repositories"} == set(stats["server"])
+    assert stats["server"]["repositories"] == {"problems": {}, "held": []}
     names = {model["name"] for model in stats["models"]}
     assert {"add_sub", "slow", "identity_fp32"} <= names
     assert next(model for model in stats["models"] if model["name"] == "add_sub")["state"] == "READY"
