@@ -58,8 +58,8 @@ def write_archives(store: Path) -> None:
         archive(store / f"{name}.mar", configFile="model-config.yaml", files=files, handler=SHOWN)
 
 
-def _predict(title: str, model: str) -> Ask:
-    return Ask(title, f"/predictions/{model}", b"hello")
+def _predict(title: str, model: str, repeat_s: float | None = None) -> Ask:
+    return Ask(title, f"/predictions/{model}", b"hello", repeat_s=repeat_s)
 
 
 ASKS = [
@@ -72,8 +72,8 @@ ASKS = [
     manage("registering bad YAML without workers", "POST", "/models?url=bad_yaml.mar&initial_workers=0"),
     manage("scaling a model with invalid YAML", "PUT", "/models/bad_yaml?min_worker=1&synchronous=true"),
     manage("registering a coroutine", "POST", "/models?url=coroutine.mar&initial_workers=1"),
-    _predict("a prediction of a coroutine", "coroutine"),
-    _predict("another prediction of a coroutine", "coroutine"),
+    _predict("a prediction of a coroutine", "coroutine", repeat_s=10),
+    _predict("another prediction of a coroutine", "coroutine", repeat_s=10),
     manage("registering a plain coroutine", "POST", "/models?url=plain_coroutine.mar&initial_workers=1"),
     _predict("a prediction of a plain coroutine", "plain_coroutine"),
     manage(
