@@ -41,6 +41,8 @@ def post(address: str, body: bytes, headers: Mapping[str, str]) -> None:
         raise Forbidden(_INSIDE.format(location.host)) from None
     except ssl.SSLError as error:
         raise Unavailable(f"no safe connection to {location.host} can be made: {error.reason or 'TLS'}") from None
+    except TimeoutError:
+        raise Unavailable(f"{location.host} does not answer in time") from None
     except (OSError, http.client.HTTPException) as error:
         raise Unavailable(f"{location.host} does not answer ({type(error).__name__})") from None
     finally:

@@ -172,6 +172,8 @@ def _response_to(location: Location, headers: Mapping[str, str]) -> Iterator[htt
                 response = connection.getresponse()
         except ssl.SSLError as error:
             raise Unavailable(f"no safe connection to {location.host} can be made: {error.reason or 'TLS'}") from None
+        except TimeoutError:
+            raise Unavailable(f"{location.host} does not answer in time") from None
         except (OSError, http.client.HTTPException) as error:
             raise Unavailable(f"{location.host} does not answer ({type(error).__name__})") from None
         with response:  # it keeps the socket open after its connection has been closed
@@ -245,9 +247,11 @@ def _is_this_machine(host: str) -> bool:
 
 @contextmanager
 def deadline(connection: http.client.HTTPConnection, seconds: float) -> Iterator[None]:
-    """End a connection that takes longer than this for a request, even if a byte comes now and then."""
+    """End a connection that takes longer than this for a request, even if a byte comes now and then. Raises TimeoutError then."""
+    over = threading.Event()
 
     def end() -> None:
+        over.set()
         if connection.sock is not None:
             connection.sock.shutdown(socket.SHUT_RDWR)
 
@@ -256,5 +260,9 @@ def deadline(connection: http.client.HTTPConnection, seconds: float) -> Iterator
     timer.start()
     try:
         yield
+    except (OSError, http.client.HTTPException) as error:
+        if over.is_set():
+            raise TimeoutError from error
+        raise
     finally:
         timer.cancel()

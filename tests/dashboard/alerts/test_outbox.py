@@ -13,7 +13,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from dashboard.access.authorisation import Actor
-from dashboard.alerts import outbox
+from dashboard.alerts import outbox, posting
 from dashboard.alerts.channels import channel_create, channel_delete, channel_test, channel_update
 from dashboard.alerts.outbox import BACKOFF_S, MOST_ATTEMPTS, deliveries_send, delivery_retry, quiet_end
 from dashboard.alerts.posting import check_address, post
@@ -74,6 +74,21 @@ def test_a_failure_is_tried_again_later_and_given_up_in_the_open(
     condition.now = timezone.now()
     assert send(condition, 1) == 1
     assert only().state == "sent"
+
+
+def test_a_receiver_that_hangs_is_given_up_each_time_and_in_the_end(
+    condition: Condition, webhook: AlertChannel, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(posting, "POST_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        webhook.address = f"http://127.0.0.1:{silent.getsockname()[1]}/hook"
+        webhook.save()
+        settings.ALERT_ADDRESSES = [webhook.address]
+        fire(condition)
+        for pause in (0, *BACKOFF_S):
+            send(condition, pause)
+            assert only().error == "127.0.0.1 does not answer in time"
+    assert (only().state, only().attempts) == ("dead", MOST_ATTEMPTS)
 
 
 def test_a_given_up_begin_that_is_sent_again_is_followed_by_the_end(
