@@ -247,7 +247,7 @@ def _is_this_machine(host: str) -> bool:
 
 @contextmanager
 def deadline(connection: http.client.HTTPConnection, seconds: float) -> Iterator[None]:
-    """End a connection that takes longer than this for a request, even if a byte comes now and then. Raises TimeoutError then."""
+    """End a connection whose request takes longer, even if a byte comes now and then: the block raises TimeoutError."""
     over = threading.Event()
 
     def end() -> None:
