@@ -211,8 +211,9 @@ lock: $(VENV)/.installed-dev  ## Lock what requirements/*.in need, with hashes. 
 	$(call lock,opentelemetry.in,$(RUN_LOCKS) cloud) -o requirements/opentelemetry.txt
 	$(call lock,parquet.in,$(RUN_LOCKS)) -o requirements/parquet.txt
 	$(call lock,drift.in,$(RUN_LOCKS)) -o requirements/drift.txt
+	$(call lock,signing.in,$(RUN_LOCKS) cloud) -o requirements/signing.txt
 	$(call lock,compile.in,$(RUN_LOCKS)) -o requirements/compile.txt
-	$(call lock,dev.in,$(RUN_LOCKS) cloud opentelemetry parquet drift compile) -o requirements/dev.txt
+	$(call lock,dev.in,$(RUN_LOCKS) cloud opentelemetry parquet drift signing compile) -o requirements/dev.txt
 	@for apart in $(basename $(wildcard requirements/bench/*.in)); do \
 	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-emit-package torch \
 	  --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) $$apart.in -o $$apart.txt || exit 1; \

@@ -108,6 +108,7 @@ STRICT_DEVICES = _env["SLIPWAY_STRICT_DEVICES"]
 ADMIN_USER, ADMIN_PASSWORD = _env["SLIPWAY_ADMIN_USER"], _env["SLIPWAY_ADMIN_PASSWORD"]
 
 # -- uploads and inspection ------------------------------------------------------------------------------------------
+SIGNING_KEY = _env["SLIPWAY_SIGNING_KEY"]  # signs each version that is published
 MAX_UPLOAD_BYTES = _env["SLIPWAY_MAX_UPLOAD_BYTES"]
 DISK_RESERVE_BYTES = _env["SLIPWAY_DISK_RESERVE_BYTES"]  # None: see repository.files.storage.ensure_space
 UPLOAD_CHUNK_BYTES = 8 << 20

@@ -33,7 +33,7 @@ APART = (
     ROOT / "tests" / "e2e" / "torchserve" / "seed",
 )
 BESIDE = {path.stem for path in (ROOT / "examples").glob("*.py")}  # the training scripts import each other
-LOCKED = ["server", "dashboard", "examples", "cloud", "opentelemetry", "parquet", "drift", "dev"]
+LOCKED = ["server", "dashboard", "examples", "cloud", "opentelemetry", "parquet", "drift", "signing", "dev"]
 INSTALLED = ["server.in", "torch.txt", "dashboard.in", "examples.in", "dev.in"]
 SERVER = ["server.in", "torch.txt"]
 

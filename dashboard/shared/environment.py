@@ -183,6 +183,7 @@ VARIABLES: dict[str, Variable] = {
         _web_addresses, [], "Web addresses, comma-separated, below which uploads may read."
     ),
     "SLIPWAY_SOURCE_MLFLOW": Variable(_web_address, "", "Address of the MLflow tracking server that uploads may read."),
+    "SLIPWAY_SIGNING_KEY": Variable(_path, None, "PEM file of the private key that signs each published version."),
     "SLIPWAY_BATCH_DAYS": Variable(_positive, 7, "Days that files and results of a batch job are kept after its end."),
     "SLIPWAY_BATCH_BYTES": Variable(_positive, 64 << 30, "Bytes of all batch jobs; the oldest ended ones are removed."),
     "SLIPWAY_TORCHSERVE_CONFIG": Variable(_path, None, "TorchServe's config.properties: its protocols are served too."),
@@ -251,6 +252,7 @@ class Environment(TypedDict):
     SLIPWAY_SOURCE_BUCKETS: list[str]
     SLIPWAY_SOURCE_URLS: list[str]
     SLIPWAY_SOURCE_MLFLOW: str
+    SLIPWAY_SIGNING_KEY: Path | None
     SLIPWAY_BATCH_DAYS: int
     SLIPWAY_BATCH_BYTES: int
     SLIPWAY_TORCHSERVE_CONFIG: Path | None

@@ -1,4 +1,4 @@
-"""Checks before anything starts: no other `up` runs on this data folder, and every port is free."""
+"""Checks before anything starts: no other `up` runs on this data folder, every port is free, and versions can be signed."""
 
 import fcntl
 import os
@@ -6,6 +6,8 @@ import socket
 from pathlib import Path
 
 from dashboard.shared.exceptions import Conflict, Invalid
+from repository.core.errors import RepositoryError
+from repository.files.signatures import check_private_key
 
 
 class DataFolderLock:
@@ -56,6 +58,15 @@ def check_ports(host: str, ports: dict[str, int]) -> None:
     if taken:
         reasons = "; ".join(f"port {port} on {host} is taken: free it, or set {setting}" for setting, port in taken)
         raise Conflict(f"nothing was started, because {reasons}")
+
+
+def check_signing_key(key: Path | None) -> None:
+    """Raise Invalid if SLIPWAY_SIGNING_KEY is a file with which versions cannot be signed."""
+    try:
+        if key is not None:
+            check_private_key(key)
+    except RepositoryError as error:
+        raise Invalid(f"SLIPWAY_SIGNING_KEY: {error.message}") from error
 
 
 def _check_distinct(ports: dict[str, int]) -> None:

@@ -204,7 +204,12 @@ def _place(upload: Upload, progress: JobProgress, decided: _Decided | None) -> V
         return _finish_placed(upload, publication, manifest, folder)
     source = upload.folder / "version" if upload.contents.get("files") else None
     with publish.stage_version(
-        repository, version=publication.number, source=source, move=True, progress=progress
+        repository,
+        version=publication.number,
+        source=source,
+        move=True,
+        signing_key=settings.SIGNING_KEY,
+        progress=progress,
     ) as staged:
         progress.step("Placing it in the repository")
         decided = decided or _decide(upload, publication, staged.folder)

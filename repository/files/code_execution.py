@@ -24,6 +24,7 @@ from repository.core.errors import InvalidConfig
 from repository.core.layout import CONFIG_FILE, CONFIGS_FOLDER, OVERLAY_FILE, version_folders
 from repository.files import storage
 from repository.files.data_files import DataFiles
+from repository.files.signatures import SIGNATURE_FILE
 
 # Backend whose model files are data -> the name of its model file. All other backends run their files, or are unknown.
 DATA_BACKENDS = {kind.name: kind.filename for kind in KINDS.values() if kind.is_data}
@@ -207,7 +208,7 @@ def could_run(
     found = list(_beside(effective, beside, data))
     if backend and backend not in DATA_BACKENDS:
         return found  # `runs` reports the whole version
-    read = {OVERLAY_FILE}
+    read = {OVERLAY_FILE, SIGNATURE_FILE}
     if backend:
         names = {filename or DATA_BACKENDS[backend], *effective.cc_model_filenames.values()}
         read |= names | {f"{name}/model.onnx" for name in names} | set(named)

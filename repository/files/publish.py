@@ -19,7 +19,7 @@ from repository.core.layout import (
     parse_version,
     relative_path,
 )
-from repository.files import storage
+from repository.files import signatures, storage
 from repository.files.progress import SILENT, Progress
 from repository.files.staging import copied, remove, rename, same_content, staging_folder
 from repository.files.storage import Manifest
@@ -37,14 +37,21 @@ class Staged:
 
 @contextlib.contextmanager
 def stage_version(
-    repository: ModelRepository, *, version: int, source: Path | None, move: bool = False, progress: Progress = SILENT
+    repository: ModelRepository,
+    *,
+    version: int,
+    source: Path | None,
+    move: bool = False,
+    signing_key: Path | None = None,
+    progress: Progress = SILENT,
 ) -> Iterator[Staged]:
     """Do the long part of publishing. A version that the block does not place is removed at the end of the block.
 
-    Raises NoSpace and UnsafePath. move: whether to hard-link the files of `source`, not copy them, if it is on the same disk.
+    Raises NoSpace, UnsafePath, and RepositoryError if the version cannot be signed. signing_key: PEM file of the private key
+    that signs it. move: whether to hard-link the files of `source`, not copy them, if it is on the same disk.
     """
     with staging_folder(repository, repository.root) as work:
-        yield _stage(repository, source, work / str(version), move, progress)
+        yield _stage(repository, source, work / str(version), move, signing_key, progress)
 
 
 def place_version(
@@ -180,8 +187,15 @@ def _unused(repository: ModelRepository, name: str, version: int) -> Path:
     return place
 
 
-def _stage(repository: ModelRepository, source: Path | None, staged: Path, move: bool, progress: Progress) -> Staged:
-    """Collect the files of a version, read-only, hashed and flushed to disk."""
+def _stage(
+    repository: ModelRepository,
+    source: Path | None,
+    staged: Path,
+    move: bool,
+    signing_key: Path | None,
+    progress: Progress,
+) -> Staged:
+    """Collect the files of a version, signed where asked, read-only, hashed and flushed to disk."""
     if source is None:
         staged.mkdir()
         return Staged(staged, Manifest({}))
@@ -194,6 +208,9 @@ def _stage(repository: ModelRepository, source: Path | None, staged: Path, move:
         progress.step("Copying to the repository")
         with storage.full_disk_is_no_space(size, staged.parent):
             storage.copy_tree(source, staged, progress)
+    if signing_key is not None:
+        progress.step("Signing")
+        signatures.sign(staged, signing_key)
     progress.step("Hashing")
     manifest = storage.hash_tree(staged, progress)
     for name in manifest.files:

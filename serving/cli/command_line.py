@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from repository.core.errors import RepositoryError
+from repository.files.signatures import check_public_key
 from repository.remote.address import RemoteAddress
 from serving.cli.option_values import (
     address,
@@ -76,6 +78,7 @@ OWN_FLAGS = frozenset(
         "--memory-budget",
         "--metrics-buckets-per-doubling",
         "--model-environment",
+        "--model-signature-key",
         "--ready-despite-new-models",
         "--repository-cache-folder",
         "--request-log",
@@ -158,6 +161,11 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
         parser.error("--load-model needs --model-control-mode=explicit")
     if "*" in models and len(models) > 1:
         parser.error("--load-model=* loads all models, so it cannot be given with others")
+    for key in values["model_signature_key"]:
+        try:
+            check_public_key(key)
+        except RepositoryError as error:
+            parser.error(f"--model-signature-key: {error.message}")
     if values["usage_log"] is not None and values["auth_file"] is None:
         parser.error("--usage-log needs --auth-file, which says whose each token is")
     for flag, kind in (("http_restricted_api", "api"), ("grpc_restricted_protocol", "protocol")):
@@ -290,6 +298,13 @@ def _repository_flags(add: Add) -> None:
         "--max-unloads-per-poll",
         cap,
         "poll mode: a poll that would unload more models than this number or share (50%%) unloads none until it is confirmed",
+    )
+    add(
+        "--model-signature-key",
+        Path,
+        "PEM file of a public key: load only versions whose files it has signed; may be repeated",
+        action="append",
+        default=[],
     )
     add("--strict-model-config", boolean, "true: config.pbtxt must be complete (deprecated in Triton)", default=None)
     add("--disable-auto-complete-config", boolean, "do not complete config.pbtxt from the model file")

@@ -39,6 +39,7 @@ class Options:
     load_model: tuple[str, ...] = ()
     repository_poll_secs: float = 15.0
     max_unloads_per_poll: Cap = HALF
+    model_signature_key: tuple[Path, ...] = ()
     disable_auto_complete_config: bool = False
     strict_readiness: bool = True
     ready_despite_new_models: bool = False

@@ -23,6 +23,7 @@ from repository.config.backends import BACKEND_OF_FILENAME, FORMATS, KINDS
 from repository.config.model_config import is_ensemble, runner
 from repository.config.signature import DEFAULT_MAX_BATCH_SIZE_KEY
 from repository.core.errors import RepositoryError
+from repository.files import signatures
 from serving.backends.base.backend import Backend
 from serving.backends.table import backend_class, kind_of
 from serving.cli.options import Options
@@ -38,8 +39,10 @@ def effective_config(source: VersionSource, options: Options, step_config: StepC
     step_config: returns the configuration of the model of an ensemble's step. Raises INVALID_ARG, which names the mistakes, if
     the configuration is not valid.
     """
-    try:
-        agents.approve(source.config, source.model_dir)  # before anything reads the model file
+    try:  # before anything reads the model file
+        if options.model_signature_key:
+            signatures.verify(source.model_dir / str(source.version), options.model_signature_key)
+        agents.approve(source.config, source.model_dir)
     except RepositoryError as error:
         raise invalid(error.message) from error
     if options.disable_auto_complete_config:

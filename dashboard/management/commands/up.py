@@ -19,7 +19,7 @@ from dashboard.servers.additions import Listener, listeners, ports_by_host
 from dashboard.shared import heartbeat
 from dashboard.shared.startup import check_database, one_sentence
 from dashboard.supervisor import commands
-from dashboard.supervisor.preflight import check_ports, lock_data_folder
+from dashboard.supervisor.preflight import check_ports, check_signing_key, lock_data_folder
 from dashboard.supervisor.process import ProcessSpec
 from dashboard.supervisor.readiness import wait_for_models
 from dashboard.supervisor.recorder import Recorder, follow_restart_requests, is_trouble
@@ -46,6 +46,8 @@ class Command(BaseCommand):
                 lock = lock_data_folder(settings.DATA_DIR)
                 if "server" in parts:
                     commands.check_server_flags()
+                if {"web", "worker"} & set(parts):
+                    check_signing_key(settings.SIGNING_KEY)
                 check_ports(settings.DASHBOARD_HOST, commands.ports(parts))
                 self._listeners = listeners() if "server" in parts else []
                 for host, ports in ports_by_host(self._listeners).items():

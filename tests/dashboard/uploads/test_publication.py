@@ -23,7 +23,9 @@ from dashboard.uploads.publication import publications_recover, upload_publish
 from dashboard.uploads.services import upload_cancel, uploads_expire
 from repository.config.document import Document
 from repository.core.errors import NoSpace
+from repository.files import signatures
 from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes, version_from
+from tests.support.signing_keys import key_pair
 
 pytestmark = pytest.mark.django_db
 Publish = Callable[..., Version]
@@ -47,6 +49,19 @@ def test_a_published_version_lies_whole_in_the_repository(published: Publish, da
     assert len(version.sha256) == 64
     assert version.signature["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]
     assert not version.upload.folder.exists()
+
+
+def test_a_version_is_signed_where_a_key_is_given(
+    published: Publish, settings: Any, data_folder: Path, tmp_path: Path
+) -> None:
+    private, public = key_pair(tmp_path / "keys")
+    settings.SIGNING_KEY = private
+    version = published(load=True)
+    folder = data_folder / "models" / "relu" / "1"
+    signatures.verify(folder, [public])
+    assert signatures.SIGNATURE_FILE in {path.name for path in folder.iterdir()}
+    assert version.size_bytes == sum(path.stat().st_size for path in folder.iterdir())
+    assert drift_check() == [], "the signature belongs to what was published"
 
 
 def test_the_rows_of_a_publication_come_together(published: Publish) -> None:
