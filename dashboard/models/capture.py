@@ -44,8 +44,9 @@ class Capture(models.Model):
         try:
             return read_counts(self.folder)
         except CaptureUnusable as error:
-            nothing = {"chosen": 0, "written": 0, "waiting": 0, "lost": 0, "bytes": 0, "at": 0.0}
-            return Counts(**nothing, dropped={}, trouble=error.message, ended="")
+            return Counts(
+                chosen=0, written=0, waiting=0, dropped={}, lost=0, bytes=0, trouble=error.message, ended="", at=0.0
+            )
 
     @property
     def running(self) -> bool:
