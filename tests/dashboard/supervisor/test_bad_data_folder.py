@@ -152,6 +152,7 @@ def test_a_database_with_a_damaged_page_is_noticed_before_anything_starts(tmp_pa
 
 def doctor(data: Path, *before: str) -> dict[str, str]:
     """Run `manage.py doctor` where something is wrong, and return the faults of each check."""
+    data.chmod(0o700)
     status, said = run(data, ("manage.py", "doctor", "--json"), *before)
     assert status == 1, said
     told = json.loads(said)
@@ -187,7 +188,8 @@ def test_the_doctor_tells_what_lets_nothing_start(
 def test_the_doctor_tells_that_the_disk_is_read_only(tmp_path: Path, namespace: tuple[str, ...]) -> None:
     data = tmp_path / "data"
     migrate(data)
-    assert run(data, ("manage.py", "doctor"))[0] == 0  # it makes the folders
+    data.chmod(0o700)
+    assert run(data, ("manage.py", "doctor"))[0] == 0  # the settings make the folders
     found = doctor(
         data, *namespace, "sh", "-c", 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && "$@"', str(data)
     )
