@@ -73,7 +73,7 @@ def sessions() -> Iterator[str]:
             f"{used} of the {most - reserved} sessions of PostgreSQL are in use: raise max_connections, or put PgBouncer "
             "between"
         )
-    processes = max(_PROCESSES, len(heartbeat.processes()))
+    processes = max(_PROCESSES, sum(not one.silent for one in heartbeat.processes()))
     needed = processes * (connection.settings_dict["OPTIONS"]["pool"]["max_size"] + 1) + reserved
     pooled = port is not None and str(port) != str(connection.settings_dict["PORT"] or 5432)
     if most < needed and not pooled:
