@@ -11,6 +11,7 @@ def main() -> None:
     from django.core.management import execute_from_command_line
     from django.core.management.base import CommandError, CommandParser, handle_default_options
 
+    from dashboard.doctor.report import settings_or_report
     from dashboard.shared.startup import settings_or_exit
 
     # `--settings` must apply before the settings are read. Django parses the arguments again, and reports mistakes in them.
@@ -19,6 +20,8 @@ def main() -> None:
     parser.add_argument("--pythonpath")
     with suppress(CommandError):
         handle_default_options(parser.parse_known_args(sys.argv[2:])[0])
+    if sys.argv[1:2] == ["doctor"]:
+        settings_or_report(sys.argv)
     settings_or_exit()
     execute_from_command_line(sys.argv)
 

@@ -74,6 +74,7 @@ ROOMS: dict[str, list[str]] = {
         "overview",
         "watch",
         "supervisor",
+        "doctor",
         "",
         "management",
         "management.commands",

@@ -1,5 +1,6 @@
 """Finds what the default alerts about the machine are about: memory, disk, and what ends, such as tokens and certificates."""
 
+import contextlib
 import shlex
 import ssl
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ from dashboard.metrics.samples import FINE, decode
 from dashboard.models import ApiToken, MetricSample
 from dashboard.shared.choices import Severity
 from dashboard.templatetags.units import size
-from repository.files.storage import MOST_RESERVE_BYTES, disk_usage
+from repository.files.storage import MOST_RESERVE_BYTES, disk_usage, same_disk
 
 SOON = timedelta(days=7)
 _PAST = timedelta(days=7)  # what ended longer ago is not missed
@@ -78,8 +79,15 @@ def _fields(path: Path) -> dict[str, int]:
 
 
 def disk_full(_: Facts) -> Iterator[Finding]:
+    yield from _disk_full(Path(settings.DATA_DIR), "data folder")
+    with contextlib.suppress(OSError):
+        if not same_disk(settings.DATA_DIR, settings.SHARED_DIR):
+            yield from _disk_full(Path(settings.SHARED_DIR), "shared folder")
+
+
+def _disk_full(folder: Path, subject: str) -> Iterator[Finding]:
     try:
-        total, _used, free = disk_usage(Path(settings.DATA_DIR))
+        total, _used, free = disk_usage(folder)
     except OSError:
         return
     reserve = settings.DISK_RESERVE_BYTES
@@ -91,9 +99,7 @@ def disk_full(_: Facts) -> Iterator[Finding]:
             " Uploads and publications are refused." if refused else " Soon, uploads and publications are refused."
         )
         severity = Severity.CRITICAL if refused else Severity.WARNING
-        yield Finding(
-            "data folder", "The disk of the data folder is nearly full", detail, reverse("models"), "", severity
-        )
+        yield Finding(subject, f"The disk of the {subject} is nearly full", detail, reverse("models"), "", severity)
 
 
 def ends_soon(facts: Facts) -> Iterator[Finding]:

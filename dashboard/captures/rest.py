@@ -10,13 +10,14 @@ from rest_framework.response import Response
 
 from dashboard.access.authorisation import CLIENT_DATA, Right
 from dashboard.captures import serializers
-from dashboard.captures.selectors import capture_file, capture_get, captures
+from dashboard.captures.selectors import capture_file, capture_files_get, capture_get, captures
 from dashboard.captures.services import capture_delete, capture_readers_set, capture_start, capture_stop
 from dashboard.catalog.selectors import model_get
 from dashboard.models import Model
 from dashboard.shared.exceptions import NotFound
+from dashboard.shared.repository_errors import repository_errors
 from dashboard.web.rest.endpoint import Endpoint, at, data_of, fieldless
-from repository.core.captures import capture_files
+from repository.core.captures import unreadable
 
 _CAPTURE = "models/<str:name>/captures/<uuid:pk>"
 
@@ -72,7 +73,7 @@ class CaptureFiles(Endpoint):
     @extend_schema(operation_id="models_captures_files_list", responses=serializers.CaptureFileSerializer(many=True))
     def get(self, request: Request, name: str, pk: UUID) -> Response:
         """The whole files of a capture, the oldest first."""
-        return self.page(capture_files(capture_get(model_get(name), pk).folder), serializers.CaptureFileSerializer)
+        return self.page(capture_files_get(capture_get(model_get(name), pk)), serializers.CaptureFileSerializer)
 
 
 @at(f"{_CAPTURE}/files/<int:number>", "api_capture_file")
@@ -87,6 +88,9 @@ class CaptureFileContent(Endpoint):
             content = found.path.open("rb")
         except FileNotFoundError:
             raise NotFound("the capture was deleted meanwhile") from None
+        except OSError as error:
+            with repository_errors():
+                raise unreadable(error) from None
         response = FileResponse(
             content, as_attachment=True, filename=found.path.name, content_type="application/vnd.apache.parquet"
         )

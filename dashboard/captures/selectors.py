@@ -11,6 +11,7 @@ from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import CLIENT_DATA, Actor, require
 from dashboard.models import Capture, Model
 from dashboard.shared.exceptions import Forbidden, NotFound
+from dashboard.shared.repository_errors import repository_errors
 from repository.core.capture_files import TensorColumn, read_rows
 from repository.core.captures import CaptureFile, capture_files
 from repository.core.json_types import JsonObject
@@ -47,10 +48,16 @@ def require_reader(actor: Actor, model: Model) -> None:
         raise Forbidden(f"only the people whom an administrator named may read the captures of '{model.name}'")
 
 
+@repository_errors()
+def capture_files_get(capture: Capture) -> list[CaptureFile]:
+    """Return the whole files of a capture, the oldest first. Raises Conflict if its folder cannot be read."""
+    return capture_files(capture.folder)
+
+
 def capture_file(capture: Capture, first: int, actor: Actor) -> CaptureFile:
     """Return one file of a capture, and record that the actor reads it. first: the number of its first request."""
     require_reader(actor, capture.model)
-    found = next((one for one in capture_files(capture.folder) if one.first == first), None)
+    found = next((one for one in capture_files_get(capture) if one.first == first), None)
     if found is None:
         raise NotFound(f"the capture has no file that begins with request {first}")
     reading_record(capture, actor, f"Read {found.rows} captured requests to {capture.model.name}")

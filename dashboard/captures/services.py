@@ -219,7 +219,7 @@ def _is_orphan(folder: Path) -> bool:
     try:
         begun = (wanted if wanted.exists() else folder).stat().st_mtime
         return begun < _a_minute_ago() and not Capture.objects.filter(pk=UUID(folder.name)).exists()
-    except (ValueError, FileNotFoundError):
+    except (ValueError, OSError):
         return False
 
 

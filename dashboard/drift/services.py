@@ -14,7 +14,9 @@ from dashboard.drift.selectors import captures_compared, references
 from dashboard.jobs.services import job_create
 from dashboard.models import Capture, DriftMonitor, Model
 from dashboard.shared.exceptions import Conflict, Invalid
+from dashboard.shared.repository_errors import repository_errors
 from repository.core.capture_files import read_rows
+from repository.core.errors import CaptureUnusable
 
 WINDOW = 1000  # requests
 MOST_WINDOW = 100_000
@@ -24,6 +26,7 @@ _AGAIN = timedelta(minutes=1)
 _AFTER_TROUBLE = timedelta(hours=1)
 
 
+@repository_errors()
 def monitor_create(
     *,
     model: Model,
@@ -120,7 +123,10 @@ def _has_more(monitor: DriftMonitor) -> bool:
     """Return whether a capture may have a window's requests behind those that were compared, some of them new."""
     looked = 0.0 if monitor.checked_at is None else monitor.checked_at.timestamp()
     for capture in captures_compared(monitor):
-        files = files_after(capture.folder, monitor.position.get(str(capture.pk), 0))
+        try:
+            files = files_after(capture.folder, monitor.position.get(str(capture.pk), 0))
+        except CaptureUnusable:  # the others are compared
+            continue
         if sum(file.rows for file in files) >= monitor.window and _written_at(files[-1].path) >= looked:
             return True
     return False

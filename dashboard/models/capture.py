@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from dashboard.models.model import Model
 from repository.core.captures import Counts, Wanted, read_counts
+from repository.core.errors import CaptureUnusable
 
 
 class Capture(models.Model):
@@ -38,8 +39,14 @@ class Capture(models.Model):
 
     @property
     def counts(self) -> Counts | None:
-        """What became of the requests so far, as the server tells it; None before it has begun."""
-        return read_counts(self.folder)
+        """What became of the requests so far, as the server tells it; None before it has begun. Zeros with a `trouble` if the
+        folder cannot be read."""
+        try:
+            return read_counts(self.folder)
+        except CaptureUnusable as error:
+            return Counts(
+                chosen=0, written=0, waiting=0, dropped={}, lost=0, bytes=0, trouble=error.message, ended="", at=0.0
+            )
 
     @property
     def running(self) -> bool:

@@ -1,6 +1,7 @@
 """The lease of the watcher that leads."""
 
 from django.db import models
+from django.db.models.functions import Now
 
 
 class WatchLease(models.Model):
@@ -13,3 +14,13 @@ class WatchLease(models.Model):
 
     def __str__(self) -> str:
         return f"{self.number}: {self.holder}"
+
+    @staticmethod
+    def holder_of(host: str, pid: int) -> str:
+        """Return how the holder begins that is this process of this machine."""
+        return f"{host[:200]} (process {pid}, "
+
+    @classmethod
+    def held(cls) -> "WatchLease | None":
+        """Return the lease if a watcher has it now."""
+        return cls.objects.filter(until__gt=Now()).exclude(holder="").first()

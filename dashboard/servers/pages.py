@@ -7,7 +7,6 @@ from dashboard.access.authorisation import Right
 from dashboard.servers import selectors as select
 from dashboard.servers.consumers import PROCESSES
 from dashboard.servers.services import server_restart
-from dashboard.shared import heartbeat
 from dashboard.web.addresses import get, post
 from dashboard.web.pages import call_service, respond
 
@@ -19,7 +18,7 @@ _ORDER = {word: place for place, word in enumerate(("failed", "loading", "unload
 @get("servers/", Right.VIEW)
 def servers(request: HttpRequest) -> HttpResponse:
     rows = [(server, list(select.model_states(server=server))) for server in select.servers()]
-    return respond(request, "servers/servers", {"rows": rows, "running": heartbeat.processes()})
+    return respond(request, "servers/servers", {"rows": rows, "running": select.processes()})
 
 
 @get("servers/<slug:name>/", Right.VIEW)

@@ -9,7 +9,6 @@ from dashboard.servers import selectors as select
 from dashboard.servers import serializers
 from dashboard.servers.memory import server_memory
 from dashboard.servers.services import server_restart
-from dashboard.shared import heartbeat
 from dashboard.web.rest.endpoint import Endpoint, at, fieldless
 
 
@@ -29,8 +28,8 @@ class ProcessList(Endpoint):
 
     @extend_schema(operation_id="processes_list", responses=serializers.ProcessSerializer(many=True))
     def get(self, request: Request) -> Response:
-        """Every process of the dashboard on all machines, with its last heartbeat."""
-        return self.page(heartbeat.processes(), serializers.ProcessSerializer)
+        """Every process of the dashboard on all machines, with its last heartbeat. One of the watchers leads."""
+        return self.page(select.processes(), serializers.ProcessSerializer)
 
 
 @at("servers/<str:name>", "api_server")

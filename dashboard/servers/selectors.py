@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from django.db.models import QuerySet
 
-from dashboard.models import ModelState, Server, ServerEvent
+from dashboard.models import ModelState, Server, ServerEvent, WatchLease
 from dashboard.servers.server_state import BUILD, PROCESSES, VERSION
+from dashboard.shared import heartbeat
 from dashboard.shared.choices import EventKind, ServerStatus
 from dashboard.shared.exceptions import NotFound
 from repository.core.server_version import is_compiled
@@ -33,6 +34,31 @@ def answers(server: Server) -> bool:
     """Return whether a server answered when `watch` last polled it."""
     state = getattr(server, "state", None)
     return state is not None and state.state in ANSWERING
+
+
+class Running(NamedTuple):
+    """A process of the dashboard. leads: whether it leads the watchers; None if it is none. The lease is that of the leader:
+    its fencing number, and since when."""
+
+    process: heartbeat.Process
+    leads: bool | None
+    lease_number: int | None
+    leads_since: datetime | None
+
+
+def processes() -> list[Running]:
+    """Return the known processes of all machines."""
+    lease = WatchLease.held()
+    found = []
+    for one in heartbeat.processes():
+        leads = lease is not None and lease.holder.startswith(WatchLease.holder_of(one.host, one.pid))
+        if one.name != "watch":
+            found.append(Running(one, None, None, None))
+        elif lease is None or not leads:
+            found.append(Running(one, False, None, None))
+        else:
+            found.append(Running(one, True, lease.number, lease.since))
+    return found
 
 
 def server_events(*, server: Server | None = None, since: datetime | None = None) -> QuerySet[ServerEvent]:

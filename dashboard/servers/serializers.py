@@ -4,16 +4,26 @@ from rest_framework import serializers
 
 from dashboard import models
 from dashboard.servers.memory import Device, Fit, Holder, Part, Picture
-from dashboard.shared.heartbeat import PROCESSES, Process
+from dashboard.servers.selectors import Running
+from dashboard.shared.heartbeat import PROCESSES
 
 
-class ProcessSerializer(serializers.Serializer[Process]):
-    name = serializers.ChoiceField(choices=sorted(PROCESSES.keys() - {"queue"}))
-    host = serializers.CharField(help_text="The name of its machine.")
-    pid = serializers.IntegerField(help_text="Its number on its machine.")
-    since = serializers.DateTimeField(source="started_at")
-    age = serializers.FloatField(help_text="Seconds since its last heartbeat, as far as the answering machine knows.")
-    silent = serializers.BooleanField()
+class ProcessSerializer(serializers.Serializer[Running]):
+    name = serializers.ChoiceField(source="process.name", choices=sorted(PROCESSES.keys() - {"queue"}))
+    host = serializers.CharField(source="process.host", help_text="The name of its machine.")
+    pid = serializers.IntegerField(source="process.pid", help_text="Its number on its machine.")
+    since = serializers.DateTimeField(source="process.started_at")
+    age = serializers.FloatField(
+        source="process.age", help_text="Seconds since its last heartbeat, as far as the answering machine knows."
+    )
+    silent = serializers.BooleanField(source="process.silent")
+    leads = serializers.BooleanField(
+        allow_null=True, help_text="Whether it leads the watchers; null if it is no watcher."
+    )
+    lease_number = serializers.IntegerField(
+        allow_null=True, help_text="Of the watcher that leads: the number that its control calls carry."
+    )
+    leads_since = serializers.DateTimeField(allow_null=True)
 
 
 class ServerStateSerializer(serializers.ModelSerializer[models.ServerState]):

@@ -20,8 +20,8 @@ from typing import Any, Generic, TypeVar
 
 from django.conf import settings
 from django.db import transaction
-from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.signals import connection_created
+
+from dashboard.shared.statements import wrap_statements
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 def watch_connections() -> None:
     """Inspect every statement that this process's database connections execute from now on."""
-    connection_created.connect(_watch, dispatch_uid="dashboard.shared.changes")
+    wrap_statements(_note)
 
 
 @contextmanager
@@ -149,11 +149,6 @@ def _read(path: Path) -> str:
     with suppress(OSError):
         return path.read_bytes().hex()
     return ""
-
-
-def _watch(connection: BaseDatabaseWrapper, **_: object) -> None:
-    if _note not in connection.execute_wrappers:
-        connection.execute_wrappers.append(_note)
 
 
 def _note(execute: Callable[..., Any], sql: str, params: object, many: bool, context: dict[str, Any]) -> Any:

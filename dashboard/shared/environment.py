@@ -10,6 +10,7 @@ import shlex
 import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TypedDict, cast
@@ -280,7 +281,9 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
     """Return every variable's value. Raises ImproperlyConfigured, with the variable's name only, if a value is wrong."""
     unknown = sorted(name for name in environ if name.startswith("SLIPWAY_") and name not in VARIABLES)
     if unknown:
-        raise ImproperlyConfigured(f"unknown setting {unknown[0]}; docs/configuration.md lists those that exist")
+        like = get_close_matches(unknown[0], VARIABLES, 1)
+        hint = f"is it {like[0]}? " if like else ""
+        raise ImproperlyConfigured(f"unknown setting {unknown[0]}; {hint}docs/configuration.md lists those that exist")
     return cast(Environment, {name: _value(name, variable, environ) for name, variable in VARIABLES.items()})
 
 

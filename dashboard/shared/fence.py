@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import OperationalError
-from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.signals import connection_created
+
+from dashboard.shared.statements import wrap_statements
 
 FENCE_HEADER = "slipway-fence"
 _WRITES = re.compile(r"\s*(INSERT|UPDATE|DELETE|REPLACE)\b", re.IGNORECASE)
@@ -56,12 +56,7 @@ def fence_headers() -> dict[str, str]:
 
 def refuse_late_writes() -> None:
     """Let every later connection of this process raise LeaseEnded for a write within a fence whose time is over."""
-    connection_created.connect(_guard, dispatch_uid="dashboard.shared.fence")
-
-
-def _guard(connection: BaseDatabaseWrapper, **_: object) -> None:
-    if _checked not in connection.execute_wrappers:
-        connection.execute_wrappers.append(_checked)
+    wrap_statements(_checked)
 
 
 def _checked(execute: Callable[..., Any], sql: str, params: object, many: bool, context: dict[str, Any]) -> Any:

@@ -112,7 +112,7 @@ def forget() -> None:
 def forget_dead(*names: str) -> None:
     """Remove the heartbeats that dead processes of these names left in this data folder."""
     for path, one in _files():
-        if one.name in names and not _lives(one):
+        if one.name in names and not lives(one):
             path.unlink(missing_ok=True)
 
 
@@ -124,7 +124,7 @@ def processes() -> list[Process]:
 
 def processes_here() -> list[Process]:
     """Return the processes of this data folder, with the queue's heartbeats."""
-    return [one for _, one in _files() if one.age <= FORGOTTEN_AFTER_S or _lives(one)]
+    return [one for _, one in _files() if one.age <= FORGOTTEN_AFTER_S or lives(one)]
 
 
 def processes_of_others(found: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def _modified(name: str) -> dict[str, int]:
     return found
 
 
-def _lives(one: Process) -> bool:
+def lives(one: Process) -> bool:
     """Return whether a process of this machine has neither ended nor left its number to another one."""
     try:
         fields = Path(f"/proc/{one.pid}/stat").read_text().rpartition(")")[2].split()

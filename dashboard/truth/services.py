@@ -22,6 +22,7 @@ from dashboard.shared.exceptions import Conflict, Invalid
 from dashboard.truth.expression import parsed
 from dashboard.truth.selectors import DAYS, matching_needed
 from repository.core.captures import capture_files
+from repository.core.errors import CaptureUnusable
 
 KIND = "truth"
 MOST_LABELS = 1_000_000  # of one model
@@ -190,11 +191,11 @@ def _captured_since(model: Model) -> bool:
     last = Job.objects.filter(kind=KIND, model=model).order_by("-pk").values_list("finished_at", flat=True).first()
     looked = last.timestamp() if last is not None else 0.0
     for capture in Capture.objects.filter(model=model):
-        files = capture_files(capture.folder)
         try:
+            files = capture_files(capture.folder)
             if files and files[-1].path.stat().st_mtime >= looked:
                 return True
-        except FileNotFoundError:
+        except (OSError, CaptureUnusable):
             continue
     return False
 

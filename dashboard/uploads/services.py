@@ -318,12 +318,16 @@ def _path(file: UploadFile) -> Path:
 
 
 def _clear_staging() -> None:
-    """Remove the folders of uploads that have ended, or whose row was never written."""
+    for folder in unneeded_folders(before=(timezone.now() - timedelta(hours=1)).timestamp()):
+        storage.remove_tree(folder)
+
+
+def unneeded_folders(*, before: float) -> Iterator[Path]:
+    """Yield the folders of uploads that have ended, or whose row was never written. before: they did not change since then."""
     needed = set(Upload.objects.filter(state__in=states.KEPT).values_list("pk", flat=True))
-    hour_ago = (timezone.now() - timedelta(hours=1)).timestamp()
     for folder, key in _upload_folders():
-        if key not in needed and folder.stat().st_mtime < hour_ago:
-            storage.remove_tree(folder)
+        if key not in needed and folder.stat().st_mtime < before:
+            yield folder
 
 
 def _upload_folders() -> Iterator[tuple[Path, UUID]]:

@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import socket
 import threading
 from datetime import UTC, datetime, timedelta
 
@@ -10,6 +9,8 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from dashboard.models import WatchLease
+from dashboard.shared.changes import quietly
+from dashboard.shared.heartbeat import HOST
 
 LEASE_S = 3.0
 RENEW_S = 1.0
@@ -24,7 +25,7 @@ class Lease:
     The methods are called on several threads; `give_up` waits for a `take` under way."""
 
     def __init__(self) -> None:
-        self.holder = f"{socket.gethostname()[:200]} (process {os.getpid()}, {secrets.token_hex(4)})"
+        self.holder = f"{WatchLease.holder_of(HOST, os.getpid())}{secrets.token_hex(4)})"
         self.number = 0
         self._lock = threading.Lock()
 
@@ -35,7 +36,8 @@ class Lease:
 
     def renew(self) -> bool:
         """Prolong the lease; return False if another watcher has taken it."""
-        return bool(self._own().update(until=Now() + timedelta(seconds=LEASE_S)))
+        with quietly():  # pages show who leads, not until when
+            return bool(self._own().update(until=Now() + timedelta(seconds=LEASE_S)))
 
     def give_up(self) -> None:
         """End the lease, so that another watcher leads immediately. Nothing happens if another has it."""

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from django.conf import settings
 from django.contrib.sessions.models import Session
-from django.db import Error, close_old_connections
+from django.db import Error, connection
 from django.utils import timezone
 
 from dashboard.access.audit import audit_forget
@@ -44,6 +45,8 @@ from dashboard.usage.services import usage_forget
 from dashboard.versions.retention import retention_run
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +109,16 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
     )
 
 
-def _work(task: PeriodicTask) -> object:
-    """Run a task on a separate thread, because hashing a large file must not block the reconcilers' thread."""
-    try:
-        return task.work()
-    finally:
-        close_old_connections()
+async def on_own_thread(work: Callable[[], Result]) -> Result:
+    """Run work on a separate thread, because hashing a large file must not block the reconcilers' thread."""
+
+    def run() -> Result:
+        try:
+            return work()
+        finally:
+            connection.close()  # gives the session back
+
+    return await asyncio.to_thread(run)
 
 
 async def run_periodically(task: PeriodicTask) -> None:
@@ -119,7 +126,7 @@ async def run_periodically(task: PeriodicTask) -> None:
     said: object = None
     while True:
         try:
-            done = await asyncio.to_thread(_work, task)
+            done = await on_own_thread(task.work)
         except (DashboardError, Error) as error:
             if str(error) != said:
                 logger.error("could not %s: %s", task.name, error)

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import signal
-from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
 
@@ -21,7 +20,7 @@ from dashboard.shared.fence import Fence, fenced_by, refuse_late_writes
 from dashboard.watch.collector import Collector
 from dashboard.watch.lease import FOLLOW_S, LEASE_S, RENEW_S, Lease
 from dashboard.watch.noted_watch import NotedWatch
-from dashboard.watch.periodic import periodic_tasks, run_periodically
+from dashboard.watch.periodic import on_own_thread, periodic_tasks, run_periodically
 from dashboard.watch.reconciler import Reconciler
 from dashboard.watch.rollout_watch import RolloutWatch
 
@@ -60,7 +59,7 @@ async def lead_or_follow(lease: Lease) -> None:
         while True:
             began = monotonic()
             try:
-                leads = await asyncio.to_thread(_ask, lease.take)
+                leads = await on_own_thread(lease.take)
             except Error as error:
                 leads = False
                 if str(error) != said:
@@ -75,7 +74,7 @@ async def lead_or_follow(lease: Lease) -> None:
             logger.warning("this watcher lost the lease with number %d: it follows", lease.number)
     finally:
         with suppress(Error):
-            await asyncio.to_thread(_ask, lease.give_up)
+            await on_own_thread(lease.give_up)
 
 
 async def lead(lease: Lease, fence: Fence) -> None:
@@ -101,7 +100,7 @@ async def keep_lease(lease: Lease, fence: Fence) -> None:
         began = monotonic()
         try:
             async with asyncio.timeout(fence.until - began):
-                if not await asyncio.to_thread(_ask, lease.renew):
+                if not await on_own_thread(lease.renew):
                     return
         except TimeoutError:
             return
@@ -109,13 +108,6 @@ async def keep_lease(lease: Lease, fence: Fence) -> None:
             logger.error("the lease was not renewed (%s)", error)
         else:
             fence.until = began + LEASE_S
-
-
-def _ask(work: Callable[[], bool | None]) -> bool | None:
-    try:
-        return work()
-    finally:
-        connection.close()
 
 
 async def give_heartbeats() -> None:

@@ -38,6 +38,8 @@ from typing import NotRequired, TypedDict
 
 import orjson
 
+from repository.core.errors import CaptureUnusable
+
 WANTED, COUNTS = "capture.json", "counts.json"
 _SHARED = Path("/dev/shm")  # memory that outlives a process
 _FILE = re.compile(r"(\d{12})-(\d{1,9})\.parquet", re.ASCII)
@@ -81,7 +83,7 @@ class Counts(TypedDict):
     dropped: reason -> requests that the capture gave up: "full" (the queue), "storage" (the disk), "large" (one request),
     "unfit" (tensors on a GPU or in shared memory, streams).
     lost: requests that were waiting when a server was killed.
-    bytes: of all files. trouble: why the newest file could not be written; "" if it could.
+    bytes: of all files. trouble: why the newest file could not be written, or the folder not be read; "" if all is well.
     ended: why the capture has ended ("time", "bytes", "stopped"); "" while it runs. at: when this was written (unix seconds).
     """
 
@@ -118,11 +120,16 @@ def file_name(first: int, rows: int) -> str:
 
 
 def capture_files(folder: Path) -> list[CaptureFile]:
-    """Return the whole Parquet files of a capture, the oldest first; none if there is no such folder."""
+    """Return the whole Parquet files of a capture, the oldest first; none if there is no such folder.
+
+    Raises CaptureUnusable if the folder cannot be read.
+    """
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
         return []
+    except OSError as error:
+        raise unreadable(error) from None
     found = ((match, folder / name) for name in names if (match := _FILE.fullmatch(name)))
     return sorted(CaptureFile(int(match[1]), int(match[2]), path) for match, path in found)
 
@@ -137,9 +144,19 @@ def read_wanted(folder: Path) -> Wanted | None:
 
 
 def read_counts(folder: Path) -> Counts | None:
-    """Return the newest counts of the server, or None if it has written none."""
+    """Return the newest counts of the server, or None if it has written none. Raises CaptureUnusable if they cannot be read."""
     try:
         found: Counts = orjson.loads((folder / COUNTS).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise unreadable(error) from None
     return found
+
+
+def unreadable(error: OSError | ValueError) -> CaptureUnusable:
+    """Return the error that says why a capture's files cannot be read."""
+    reason = error.strerror if isinstance(error, OSError) else "a file is damaged"
+    return CaptureUnusable(
+        f"the folder of the capture cannot be read ({reason}): the account of the dashboard must be its owner"
+    )

@@ -8,6 +8,11 @@ def with_build(version: str, compiled: bool) -> str:
     return f"{version}{_COMPILED}" if compiled else version
 
 
+def release_of(version: str) -> str:
+    """Return the release that a server's metadata show, without the label."""
+    return version.removesuffix(_COMPILED)
+
+
 def is_compiled(version: str) -> bool:
     """Return whether a server with this version runs compiled modules."""
     return version.endswith(_COMPILED)

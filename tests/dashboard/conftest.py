@@ -32,7 +32,7 @@ from dashboard.uploads.publication import upload_publish
 from dashboard.uploads.services import upload_complete, upload_create, upload_receive_chunk
 from repository.config.document import Document
 from tests.dashboard.inspections import remembering
-from tests.support import model_factory
+from tests.support import engines, model_factory
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +80,13 @@ def viewers_stay() -> Iterator[None]:
 def no_later_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     """No thread writes when tokens were used: it would do so after the test, to another one's database."""
     monkeypatch.setattr(TokenUse, "_write_soon", lambda self: None)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[engines.Engine]:
+    """A PostgreSQL in which each module makes databases of its own. Who freezes it lets it go on."""
+    with engines.postgres("max_connections=200") as running:
+        yield running
 
 
 @pytest.fixture

@@ -3,7 +3,10 @@
 import os
 import re
 import signal
+import socket
+import socketserver
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -17,7 +20,7 @@ import pytest
 from tests.dashboard.test_other_databases import PREPARE
 from tests.dashboard.web_process import finished, listening, run
 from tests.support import engines
-from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
+from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, ServerProcess, wait_until
 
 pytestmark = pytest.mark.skipif(bool(engines.MISSING), reason=f"needs Debian's packages {', '.join(engines.MISSING)}")
 
@@ -25,6 +28,69 @@ CHANGE = """
 from dashboard.models import Model
 Model.objects.create(name="of_the_other")
 """
+SERVER = """
+from dashboard.models import Server
+Server.objects.create(name="local", http_url="http://127.0.0.1:1", metrics_url="http://127.0.0.1:1", bundled=True)
+"""
+# Prints what the doctor finds by the checks of PostgreSQL: nothing, then faults that are injected.
+DOCTOR = """
+import time
+from django.db import connection
+from dashboard.doctor import database
+from dashboard.doctor.check import examine
+from dashboard.doctor.table import CHECKS
+
+def look():
+    for found in examine(one for one in CHECKS if one.name in ("clock", "sessions", "installation")):
+        print(found.check, found.state, *found.faults)
+
+options = connection.settings_dict["OPTIONS"]
+options["pool"]["max_size"] = 5
+look()
+clock = time.time
+time.time = lambda: clock() + 90
+database._BUSY = 0.0
+options["pool"]["max_size"] = 500
+look()
+"""
+KEY = "CONTROL" * 8
+
+
+class Relay(socketserver.ThreadingTCPServer):
+    """Passes the watchers' calls on to a server, but holds those with the fencing number `hold` until `go`.
+
+    answers: (fencing number, status) of each answer."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Passage)
+        self.target, self.hold = 0, 0
+        self.held, self.go = threading.Event(), threading.Event()
+        self.answers: list[tuple[int, int]] = []
+
+
+class _Passage(socketserver.BaseRequestHandler):
+    server: Relay
+    _number = 0
+
+    def handle(self) -> None:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.server.target)) as there:
+            threading.Thread(target=self._answer, args=(there,), daemon=True).start()
+            while request := self.request.recv(1 << 16):
+                if found := re.search(rb"slipway-fence: (\d+)", request):
+                    self._number = int(found[1])
+                    if self._number == self.server.hold:
+                        self.server.held.set()
+                        self.server.go.wait(START_TIMEOUT_S)
+                there.sendall(request)
+
+    def _answer(self, there: socket.socket) -> None:
+        with suppress(OSError):
+            while answer := there.recv(1 << 16):
+                if answer.startswith(b"HTTP/1.1 "):
+                    self.server.answers.append((self._number, int(answer[9:12])))
+                self.request.sendall(answer)
 
 
 class Machines(NamedTuple):
@@ -47,9 +113,17 @@ class Machines(NamedTuple):
         found = row and re.search(r"process (\d+)", row[0])
         return (int(found[1]), row[1]) if row and found else (0, 0)
 
-    def silent(self) -> list[str]:
-        found = self.get("processes")["results"]
-        return [f"{one['name']} {one['pid']} {one['silent']}" for one in found if one["silent"]]
+    def silent(self) -> set[object]:
+        return {one["pid"] for one in self.get("processes")["results"] if one["silent"]}
+
+    def leading(self) -> dict[object, object]:
+        """Return whether each watcher leads, by its process."""
+        return {one["pid"]: one["leads"] for one in self.get("processes")["results"] if one["name"] == "watch"}
+
+    def serve(self, http: str, metrics: str) -> None:
+        """Set the addresses of the inference server."""
+        with psycopg.connect(f"host=127.0.0.1 port={self.database.port} user=slipway dbname=machines") as session:
+            session.execute("UPDATE dashboard_server SET http_url = %s, metrics_url = %s", (http, metrics))
 
     def known(self, pid: int) -> bool:
         return any(one["pid"] == pid for one in self.get("processes")["results"])
@@ -68,20 +142,19 @@ class Machines(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+def machines(tmp_path_factory: pytest.TempPathFactory, postgres: engines.Engine) -> Iterator[Machines]:
     folders = [tmp_path_factory.mktemp(name) / "data" for name in ("first", "second")]
     with ExitStack() as running, pytest.MonkeyPatch.context() as environment:
-        database = running.enter_context(engines.postgres())
-        pooler = running.enter_context(engines.pgbouncer(database.port, sessions=10))
+        pooler = running.enter_context(engines.pgbouncer(postgres.port, sessions=10))
         redis = running.enter_context(engines.redis())
-        engines.new_database(database.port, "machines")
+        engines.new_database(postgres.port, "machines")
         environment.setenv("DATABASE_URL", f"postgres://slipway@127.0.0.1:{pooler.port}/machines")
         environment.setenv("REDIS_URL", f"redis://127.0.0.1:{redis.port}/0")
         environment.setenv("SLIPWAY_SHARED", str(tmp_path_factory.mktemp("shared")))
         for key in ("SECRET", "CONTROL", "INFER"):
-            environment.setenv(f"SLIPWAY_{key}_KEY", key * 8)
+            environment.setenv(f"SLIPWAY_{key}_KEY", KEY if key == "CONTROL" else key * 8)
         finished(folders[0], "manage.py", "migrate", "-v0")
-        token = finished(folders[0], "manage.py", "shell", "--no-imports", "-c", PREPARE)
+        token = finished(folders[0], "manage.py", "shell", "--no-imports", "-c", PREPARE + SERVER)
         first, _ = running.enter_context(listening(folders[0], "-m", "daphne"))
 
         def start(machine: int, *arguments: str) -> "subprocess.Popen[str]":
@@ -90,7 +163,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
             running.callback(end, process)
             return process
 
-        yield Machines(first, token, folders, database, start)
+        yield Machines(first, token, folders, postgres, start)
 
 
 def end(process: "subprocess.Popen[str]") -> None:
@@ -117,30 +190,41 @@ def test_a_change_on_one_machine_reaches_the_other_once(machines: Machines) -> N
 def test_each_machine_tells_which_process_of_which_machine_is_silent_and_forgets_one_that_ended(
     machines: Machines,
 ) -> None:
-    here, there = machines.worker(0), machines.worker(1)
-    wait_until(lambda: machines.known(here.pid) and machines.known(there.pid), START_TIMEOUT_S, "both workers")
-    other = machines.worker(1)  # it tells what becomes of the one that is stopped, and has no page of its own
-    wait_until(lambda: machines.known(other.pid), START_TIMEOUT_S, "the third worker")
+    # The last one tells what becomes of the one that is stopped, whose machine has no page of its own.
+    workers = here, killed, there, _ = [machines.worker(machine) for machine in (0, 0, 1, 1)]
+    wait_until(lambda: all(machines.known(one.pid) for one in workers), START_TIMEOUT_S, "the workers")
     there.send_signal(signal.SIGSTOP)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
     machines.database.signal(signal.SIGSTOP)  # nothing is said of a machine that cannot be heard
     here.send_signal(signal.SIGTERM)
     psutil.Process(here.pid).wait(PATIENCE_S)
     machines.database.signal(signal.SIGCONT)
     wait_until(lambda: machines.ask("processes").is_success, PATIENCE_S, "the database's return")
-    wait_until(lambda: machines.silent() == [f"worker {there.pid} True"], PATIENCE_S, "the stopped worker")
+    wait_until(lambda: machines.silent() == {there.pid, killed.pid}, PATIENCE_S, "the stopped and the killed worker")
     assert not machines.known(here.pid), "it ended"
     page = httpx.get(f"{machines.first}/health", trust_env=False, timeout=PATIENCE_S)
     assert page.status_code in (200, 302)
     there.send_signal(signal.SIGCONT)
-    wait_until(lambda: not machines.silent(), PATIENCE_S, "the worker that goes on")
-    other.send_signal(signal.SIGKILL)
-    other.wait()
-    wait_until(lambda: machines.silent() == [f"worker {other.pid} True"], PATIENCE_S, "the killed worker")
+    wait_until(lambda: machines.silent() == {killed.pid}, PATIENCE_S, "the worker that goes on")
     assert os.uname().nodename in str(machines.get("processes")["results"])
 
 
+@pytest.fixture
+def relay(machines: Machines, tmp_path: Path) -> Iterator[Relay]:
+    """A relay in front of a server that the watchers drive."""
+    flags = ("--model-control-mode=explicit", f"--http-restricted-api=model-repository:slipway-control-key={KEY}")
+    with ServerProcess(tmp_path, *flags) as server, Relay() as relay:
+        threading.Thread(target=relay.serve_forever, daemon=True).start()
+        relay.target = int(server.http.rpartition(":")[2])
+        machines.serve(f"http://127.0.0.1:{relay.server_address[1]}", server.metrics_url)
+        yield relay
+        relay.go.set()
+        relay.shutdown()
+
+
 def test_one_watcher_leads_and_another_when_it_is_stopped_cut_off_or_killed(
-    machines: Machines, monkeypatch: pytest.MonkeyPatch
+    machines: Machines, relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def leads(watcher: "subprocess.Popen[str]", after: int) -> int:
         """Wait until a watcher leads with a higher number, and return that: on a busy machine they may change in between."""
@@ -152,18 +236,30 @@ def test_one_watcher_leads_and_another_when_it_is_stopped_cut_off_or_killed(
         assert isinstance(found, int)
         return found
 
+    def answered(number: int, status: int) -> None:
+        what = f"the answer {status} to a call with number {number}"
+        wait_until(lambda: (number, status) in relay.answers, START_TIMEOUT_S, what)
+
     first = machines.start(0, "manage.py", "watch")
-    number = leads(first, 0)
     with engines.pgbouncer(machines.database.port, sessions=10) as own_way:
         monkeypatch.setenv("DATABASE_URL", f"postgres://slipway@127.0.0.1:{own_way.port}/machines")
+        leads(first, 0)
         second = machines.start(1, "manage.py", "watch")
         wait_until(lambda: machines.known(second.pid), START_TIMEOUT_S, "the second watcher")
+        number = leads(first, 0)
+        answered(number, 200)
+        relay.hold = number
+        wait_until(relay.held.is_set, what="a call of the first one that is under way")
         first.send_signal(signal.SIGSTOP)
-        number = leads(second, number)
+        later = leads(second, number)
+        answered(later, 200)
+        relay.go.set()
+        answered(number, 409)  # the call of the late leader
         first.send_signal(signal.SIGCONT)
         wait_until(lambda: "lost the lease" in machines.errors(0), START_TIMEOUT_S, "the first one to notice it")
+        wait_until(lambda: machines.leading() == {first.pid: False, second.pid: True}, what="who leads and who follows")
         own_way.signal(signal.SIGSTOP)
-        number = leads(first, number)
+        number = leads(first, later)
         own_way.signal(signal.SIGCONT)
         wait_until(lambda: "lost the lease" in machines.errors(1), START_TIMEOUT_S, "the second one to notice it")
         first.kill()
@@ -171,3 +267,17 @@ def test_one_watcher_leads_and_another_when_it_is_stopped_cut_off_or_killed(
         second.send_signal(signal.SIGTERM)
         assert second.wait(PATIENCE_S) == 0
         assert machines.leader() == (0, 0), "a watcher that ends gives the lease up"
+
+
+def test_the_doctor_looks_at_clock_sessions_and_installation(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", f"postgres://slipway@127.0.0.1:{machines.database.port}/machines")
+    told = finished(machines.folders[1], "manage.py", "shell", "--no-imports", "-c", DOCTOR)
+    well, ill = told.splitlines()[:3], told.splitlines()[3:]
+    assert well == ["installation ok", "clock ok", "sessions ok"]
+    assert ill[0] == "installation ok"
+    assert ill[1].startswith("clock wrong The clock of this machine is 90 s ahead of the database's: synchronise both")
+    assert "sessions of PostgreSQL are in use: raise max_connections" in ill[2]
+    assert "processes may open 2004 sessions" in ill[2]
+    assert "set max_connections to 2007 or more" in ill[2]

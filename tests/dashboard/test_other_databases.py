@@ -113,10 +113,9 @@ pytestmark = pytest.mark.skipif(bool(engines.MISSING), reason=f"needs Debian's p
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[int]:
+def cluster(postgres: engines.Engine) -> int:
     """The port of a PostgreSQL."""
-    with engines.postgres() as running:
-        yield running.port
+    return postgres.port
 
 
 def test_the_services_work_on_postgresql_with_a_worker_behind_redis(cluster: int, tmp_path: Path) -> None:

@@ -1,6 +1,10 @@
 """Captures over REST and on pages: who may keep and read clients' requests, what is asked of the server, and deletion."""
 
-from collections.abc import Callable
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -186,6 +190,42 @@ def test_a_damaged_file_is_told_on_the_page(relu: Version, api: APIClient, as_pe
     answer = as_person("operate").post(f"/models/relu/captures/{capture.pk}/requests")
     assert answer.status_code == 409
     assert b"cannot be read" in answer.content
+
+
+@contextlib.contextmanager
+def without_rights(folder: Path) -> Iterator[None]:
+    """Take the folder's rights from this account. Those of root cannot be taken, so it becomes another account meanwhile."""
+    folder.chmod(0)
+    root = os.geteuid() == 0
+    try:
+        if root:
+            os.seteuid(65534)
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+        folder.chmod(0o700)
+
+
+def test_a_folder_whose_rights_are_taken_away_is_told_in_a_sentence(
+    relu: Version, api: APIClient, as_person: Callable[..., Client], settings: Any
+) -> None:
+    settings.CAPTURE_DIR = Path(tempfile.mkdtemp(dir="/tmp"))  # its parents are open to all accounts
+    settings.CAPTURE_DIR.chmod(0o755)
+    capture = started(api)
+    written(capture)
+    page, why = f"/models/relu/captures/{capture.pk}", "the folder of the capture cannot be read (Permission denied)"
+    with without_rights(capture.folder):
+        assert why in api.get(f"{CAPTURES}/{capture.pk}").data["counts"]["trouble"]
+        for address in ("/files", "/files/1"):
+            answer = api.get(f"{CAPTURES}/{capture.pk}{address}")
+            assert (answer.status_code, why in str(answer.data)) == (409, True)
+        for address in ("/models/relu/captures", page):
+            assert why[4:] in as_person("operate").get(address).content.decode()
+        assert as_person("operate").post(f"{page}/requests").status_code == 409
+        assert captures_expire() == 0
+    shutil.rmtree(settings.CAPTURE_DIR)
+    assert api.get(f"{CAPTURES}/{capture.pk}/files").data["results"] == []
 
 
 def test_a_capture_of_some_tokens_names_accounts_and_no_secret(

@@ -1,6 +1,7 @@
 """A data folder or a database that cannot be used: one sentence of what is wrong, and the end; no stack, nothing started."""
 
 import contextlib
+import json
 import os
 import shutil
 import sqlite3
@@ -149,6 +150,52 @@ def test_a_database_with_a_damaged_page_is_noticed_before_anything_starts(tmp_pa
     is_one_sentence(run(data, UP), "is damaged: ", "move it away to begin with an empty one")
 
 
+def doctor(data: Path, *before: str) -> dict[str, str]:
+    """Run `manage.py doctor` where something is wrong, and return the faults of each check."""
+    data.chmod(0o700)
+    status, said = run(data, ("manage.py", "doctor", "--json"), *before)
+    assert status == 1, said
+    told = json.loads(said)
+    assert not told["well"]
+    assert all(one["faults"] for one in told["checks"] if one["state"] == "wrong")
+    return {one["check"]: " ".join(one["faults"]) for one in told["checks"] if one["state"] == "wrong"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "harm", "check", "told"),
+    [
+        ((), a_file, "settings", "cannot be written: File exists"),
+        (("SLIPWAY_PROT=1",), migrate, "settings", "unknown setting SLIPWAY_PROT; is it SLIPWAY_PORT?"),
+        ((), database_of_garbage, "database", "move it away to begin with an empty one"),
+        (
+            ("DATABASE_URL=postgres://a@127.0.0.1:1/b",),
+            migrate,
+            "database",
+            "Start PostgreSQL, or correct DATABASE_URL.",
+        ),
+    ],
+    ids=["file", "variable", "garbage", "away"],
+)
+def test_the_doctor_tells_what_lets_nothing_start(
+    tmp_path: Path, variables: tuple[str, ...], harm: Callable[[Path], None], check: str, told: str
+) -> None:
+    harm(tmp_path / "data")
+    found = doctor(tmp_path / "data", "env", *variables)
+    assert list(found) == [check]
+    assert told.lower() in found[check].lower()
+
+
+def test_the_doctor_tells_that_the_disk_is_read_only(tmp_path: Path, namespace: tuple[str, ...]) -> None:
+    data = tmp_path / "data"
+    migrate(data)
+    data.chmod(0o700)
+    assert run(data, ("manage.py", "doctor"))[0] == 0  # the settings make the folders
+    found = doctor(
+        data, *namespace, "sh", "-c", 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && "$@"', str(data)
+    )
+    assert "read-only; look for errors of the disk, and mount it for writing" in found["writing"]
+
+
 # -- a database of a newer release -------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -168,3 +215,7 @@ def test_a_database_of_a_newer_release_is_refused(newer: Path, command: tuple[st
     outcome = run(newer, command)
     is_one_sentence(outcome, "newer release of Slipway", "9999_of_the_future", "start that release")
     assert (newer / "db.sqlite3").read_bytes() == before
+
+
+def test_the_doctor_tells_that_the_database_is_of_a_newer_release(newer: Path) -> None:
+    assert "start that release" in doctor(newer)["database"]

@@ -1,8 +1,11 @@
 """`manage.py up` as a person has it: real processes on real ports."""
 
+import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -105,6 +108,21 @@ def test_control_routes_need_the_key(up: Up):
     assert httpx.post(index, content=b"{}", timeout=PATIENCE_S).status_code in (401, 403)
     headers = {CONTROL_HEADER: (up.data / "control_key").read_text()}
     assert httpx.post(index, content=b"{}", headers=headers, timeout=PATIENCE_S).status_code == 200
+
+
+def test_the_doctor_finds_nothing_wrong_and_then_a_server_that_refuses_the_key(up: Up):
+    command, how = [sys.executable, "manage.py", "doctor"], {"cwd": up.root, "capture_output": True, "text": True}
+    well = subprocess.run(command, env=up.environment, timeout=PATIENCE_S, check=False, **how)
+    assert well.returncode == 0, well.stdout
+    assert "All is well: " in well.stdout
+    for title in ("Pages", "Inference servers", "Watcher that leads", "Model repository"):
+        assert re.search(rf"^ok +{title}$", well.stdout, re.MULTILINE), well.stdout
+    other = {**up.environment, "SLIPWAY_CONTROL_KEY": "x" * 40}
+    ill = subprocess.run([*command, "--json"], env=other, timeout=PATIENCE_S, check=False, **how)
+    assert ill.returncode == 1
+    (fault,) = [one for one in json.loads(ill.stdout)["checks"] if one["state"] == "wrong"]
+    assert fault["check"] == "servers"
+    assert "refuses the control key" in fault["faults"][0]
 
 
 def test_a_server_killed_with_sigkill_is_restarted_at_once_with_every_model(up: Up):

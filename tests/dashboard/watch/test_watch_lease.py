@@ -1,13 +1,18 @@
 """One of several watchers leads."""
 
 import time
+from collections.abc import Callable
 
 import pytest
 from django.db import connection
 from django.db.backends.signals import connection_created
 from django.db.models.functions import Now
+from django.test import Client
+from rest_framework.test import APIClient
 
 from dashboard.models import Model, WatchLease
+from dashboard.shared import heartbeat
+from dashboard.shared.changes import marks
 from dashboard.shared.fence import Fence, LeaseEnded, fence_headers, fenced_by, refuse_late_writes
 from dashboard.watch.lease import Lease
 
@@ -51,3 +56,23 @@ def test_after_its_lease_a_leader_writes_nothing_and_its_calls_carry_its_number(
         assert {one.name for one in Model.objects.all()} == {"kept", "in_time"}
     Model.objects.create(name="outside")
     assert Model.objects.count() == 3
+
+
+def test_the_servers_page_and_rest_tell_who_leads(api: APIClient, as_person: Callable[..., Client]) -> None:
+    lease = Lease()
+    assert lease.take()
+    for name in ("watch", "worker"):
+        heartbeat.beat(name)
+
+    def told() -> list[tuple[str, bool | None, int | None]]:
+        rows = api.get("/api/v1/processes").data["results"]
+        return [(row["name"], row["leads"], row["lease_number"]) for row in rows]
+
+    assert told() == [("watch", True, lease.number), ("worker", None, None)]
+    assert f"leads with number {lease.number}, since" in as_person().get("/servers/").content.decode()
+    before = marks()
+    assert lease.renew()
+    assert marks() == before, "a page that shows who leads is not sent each second"
+    lease.give_up()
+    assert told() == [("watch", False, None), ("worker", None, None)]
+    assert "follows" in as_person().get("/servers/").content.decode()
