@@ -75,6 +75,7 @@ OWN_FLAGS = frozenset(
         "--max-unloads-per-poll",
         "--memory-budget",
         "--metrics-buckets-per-doubling",
+        "--metrics-level",
         "--model-environment",
         "--ready-despite-new-models",
         "--repository-cache-folder",
@@ -484,9 +485,15 @@ def _other_flags(add: Add) -> None:
         default=[],
     )
     add(
+        "--metrics-level",
+        str,
+        "lean: for each version only requests, failures, waiting requests, memory and one histogram",
+        choices=("full", "lean"),
+    )
+    add(
         "--metrics-buckets-per-doubling",
         latency_buckets,
-        "latency buckets for each doubling: 1, 2, 5 or 10; 0 leaves only sums and counts",
+        "latency buckets for each doubling: 1, 2, 5 or 10; 0 leaves only sums and counts; 10, or 1 when lean, if not given",
     )
     add("--metrics-interval-ms", count, "milliseconds between two readings of the machine's metrics")
     add("--allow-cpu-metrics", boolean, "show the machine's CPU and memory")
