@@ -1,4 +1,4 @@
-"""GET /api/v1/web-metrics: what this web process does, as text for Prometheus. Only the token of the request is read from the database."""
+"""GET /api/v1/web-metrics: what this web process does, as text for Prometheus."""
 
 import os
 import time

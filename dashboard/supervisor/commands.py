@@ -203,6 +203,8 @@ def server_arguments() -> list[str]:
         "--model-environment": "bounded",  # because this environment holds keys and the database's address
         "--strict-devices": str(settings.STRICT_DEVICES).lower(),
     }
+    if settings.LOG_FORMAT == "json":
+        arguments["--log-format"] = "json"
     for addition in additions():
         arguments |= addition.flags()
     if settings.TRAFFIC_REMOTES is not None:

@@ -537,7 +537,7 @@ def _other_flags(add: Add) -> None:
         "size at which a new file begins, with five older files kept; 0 for one file",
     )
     formats = [name for plugin in PLUGINS for name in plugin.log_formats]
-    add("--log-format", str, "how lines begin", choices=("default", "ISO8601", *formats))
+    add("--log-format", str, "how lines begin", choices=("default", "ISO8601", "json", *formats))
 
 
 def _add_foreign_flags(parser: argparse.ArgumentParser) -> None:
