@@ -12,9 +12,10 @@ from django.urls import URLPattern, path, re_path
 
 from dashboard.jobs.consumers import JobConsumer
 from dashboard.metrics.consumers import LiveConsumer
-from dashboard.metrics.live import LiveFeeds
+from dashboard.metrics.live import FEEDS
 from dashboard.servers.consumers import LogConsumer, ModelLogConsumer
 from dashboard.web.changes import Changes, ChangesConsumer
+from dashboard.web.traffic import TRAFFIC
 
 if TYPE_CHECKING:
     from channels.consumer import _ChannelScope
@@ -30,18 +31,21 @@ class Nowhere(AsyncWebsocketConsumer):
 # Channels routes with django.urls.path, whose type hints accept only views.
 websocket_urlpatterns: list[URLPattern] = [
     path("ws/changes/", ChangesConsumer.as_asgi(changes=Changes())),  # type: ignore[arg-type]
-    path("ws/live/", LiveConsumer.as_asgi(feeds=LiveFeeds())),  # type: ignore[arg-type]
+    path("ws/live/", LiveConsumer.as_asgi(feeds=FEEDS)),  # type: ignore[arg-type]
     path("ws/jobs/<int:pk>/", JobConsumer.as_asgi()),  # type: ignore[arg-type]
     path("ws/servers/<str:name>/log/", LogConsumer.as_asgi()),  # type: ignore[arg-type]
     path("ws/models/<str:name>/log/", ModelLogConsumer.as_asgi()),  # type: ignore[arg-type]
     re_path("", Nowhere.as_asgi()),  # type: ignore[arg-type]
 ]
+_KINDS = {str(one.pattern).split("/")[1] for one in websocket_urlpatterns[:-1]}
 _checked = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))  # type: ignore[arg-type]  # likewise
 
 
 async def websockets(scope: "_ChannelScope", receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
     """Route a WebSocket that one of our pages opens; deny all others."""
-    await (_checked if _well_formed(scope) else WebsocketDenier())(scope, receive, send)
+    kind = next(iter(scope["path"].split("/")[2:3]), "")
+    with TRAFFIC.websocket(kind if kind in _KINDS else "other"):
+        await (_checked if _well_formed(scope) else WebsocketDenier())(scope, receive, send)
 
 
 def _well_formed(scope: "_ChannelScope") -> bool:

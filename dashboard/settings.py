@@ -167,6 +167,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "dashboard.web.traffic.count_requests",
     "django.middleware.security.SecurityMiddleware",
     "dashboard.web.compression.CompressText",
     "dashboard.web.middleware.content_security_policy",

@@ -9,6 +9,7 @@ handler500 = "dashboard.web.errors.server_error"
 
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
+    path("readyz", healthz, name="readyz"),
     path("api/v1/", include("dashboard.rest_urls")),
     path("", include("dashboard.page_urls")),
 ]

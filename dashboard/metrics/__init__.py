@@ -3,6 +3,7 @@
 
 feed       the live feed: cumulative counters -> differences between two events
 usage      the figures of a model in one span: sums and histograms that merge
+exposition text for Prometheus: `web_process` for GET /api/v1/web-metrics, `backlog` for what all processes do
 live       one subscription to each server's feed, shared by the WebSockets (consumers)
 samples    the stored form of a span; `services` stores and merges it, `selectors` reads it for charts
 marks      the marks on charts: a line in a table for each kind

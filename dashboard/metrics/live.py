@@ -5,6 +5,7 @@ misses points and never delays the others.
 """
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -102,13 +103,20 @@ class LiveFeed:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self.name = server.name
         self._queues: set[asyncio.Queue[Message]] = set()
         self._task: asyncio.Task[None] | None = None
         self._newest: Message | None = None
+        self._heard_at = time.monotonic()  # the last second of metrics; at first the start
 
     @property
     def idle(self) -> bool:
         return not self._queues
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the server's last second of metrics, or since the start."""
+        return time.monotonic() - self._heard_at
 
     def join(self) -> "asyncio.Queue[Message]":
         """Return a queue that holds the newest message, and gets every later one."""
@@ -133,6 +141,7 @@ class LiveFeed:
         async with AsyncServerClient(self._server) as client, aclosing(follow_feed(client, reader)) as news:
             async for tick in news:
                 if isinstance(tick, Tick):
+                    self._heard_at = time.monotonic()
                     self._hand_out(Point(self._server.name, tick, dict(reader.states)))
                 elif not isinstance(self._newest, Lost):
                     self._hand_out(Lost(self._server.name, tick.message))
@@ -154,6 +163,10 @@ class LiveFeeds:
     def __len__(self) -> int:
         return len(self._feeds)
 
+    def ages(self) -> dict[str, float]:
+        """Return the age of each feed in seconds, by the server's name."""
+        return {feed.name: feed.age_s for feed in list(self._feeds.values())}
+
     @asynccontextmanager
     async def subscribe(self, server: Server) -> AsyncIterator["asyncio.Queue[Message]"]:
         """Yield a queue that receives the messages of a server's feed until the block ends."""
@@ -166,3 +179,6 @@ class LiveFeeds:
             await feed.leave(queue)
             if feed.idle:
                 self._feeds.pop(server.pk, None)
+
+
+FEEDS = LiveFeeds()  # those of this web process

@@ -11,7 +11,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from dashboard.access.authorisation import Right
-from dashboard.metrics.backlog import MEDIA_TYPE, backlog
+from dashboard.metrics.backlog import backlog
+from dashboard.metrics.exposition import MEDIA_TYPE
 from dashboard.metrics.selectors import (
     metrics_history,
     metrics_instances,
@@ -19,6 +20,7 @@ from dashboard.metrics.selectors import (
     metrics_series,
     metrics_versions,
 )
+from dashboard.metrics.web_process import web_metrics
 from dashboard.servers import selectors as select
 from dashboard.servers.services import LOCAL
 from dashboard.shared.exceptions import Invalid
@@ -86,5 +88,16 @@ class Backlog(Endpoint):
 
     @extend_schema(responses={(200, "text/plain"): OpenApiTypes.STR})
     def get(self, request: Request) -> HttpResponse:
-        """What waits in the dashboard, as text for Prometheus: jobs, messages of alerts, and ages of heartbeats."""
+        """What waits in the dashboard and what its worker and `watch` do, as text for Prometheus."""
         return HttpResponse(backlog(), content_type=MEDIA_TYPE)
+
+
+@at("web-metrics", "api_web_metrics")
+class WebMetrics(Endpoint):
+    rights = {"GET": Right.VIEW}
+    renderer_classes = [JSONRenderer, _TextRenderer]
+
+    @extend_schema(responses={(200, "text/plain"): OpenApiTypes.STR})
+    def get(self, request: Request) -> HttpResponse:
+        """What the web process that answers does, as text for Prometheus: requests, WebSockets, feeds, sessions."""
+        return HttpResponse(web_metrics(), content_type=MEDIA_TYPE)

@@ -13,6 +13,7 @@ from dashboard.shared.exceptions import NotFound
 from dashboard.shared.log_files import LogFollower, tail
 from dashboard.shared.model_logs import model_log_path, model_log_tail, shorten_line
 from dashboard.web.websockets import PushConsumer
+from repository.core.log_line import as_text
 
 POLL_S = 0.5
 TAIL_LINES = 200
@@ -21,7 +22,7 @@ PROCESSES = ("server", "dashboard", "watch", "worker")
 
 
 class _FollowingConsumer(PushConsumer):
-    async def follow(self, path: Path, newest: Callable[[], list[str]], write: Callable[[str], str] = str) -> None:
+    async def follow(self, path: Path, newest: Callable[[], list[str]], write: Callable[[str], str] = as_text) -> None:
         """Send the newest lines, then the lines that are appended to the file, each through `write`."""
         reader = LogFollower(path)
         lines = await asyncio.to_thread(newest)
@@ -29,7 +30,7 @@ class _FollowingConsumer(PushConsumer):
         while True:
             await asyncio.sleep(POLL_S)
             if lines := await asyncio.to_thread(reader.read):
-                await self.send_json({"type": "log", "lines": [write(line) for line in lines], "reset": False})
+                await self.send_json({"type": "log", "lines": _parts(lines, write), "reset": False})
 
 
 class LogConsumer(_FollowingConsumer):
@@ -43,7 +44,11 @@ class LogConsumer(_FollowingConsumer):
         if process not in PROCESSES:
             raise NotFound(f"expected one of these processes: {', '.join(PROCESSES)}")
         path = _log_here(process)
-        return self.follow(path, lambda: tail(path, TAIL_LINES))
+        return self.follow(path, lambda: _parts(tail(path, TAIL_LINES), as_text))
+
+
+def _parts(lines: list[str], write: Callable[[str], str]) -> list[str]:
+    return [part for line in lines for part in write(line).split("\n")]
 
 
 def _log_here(process: str) -> Path:

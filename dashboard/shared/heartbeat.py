@@ -39,7 +39,7 @@ PROCESSES = {
 _SHARED = ("watch", "worker")  # another process of the name does the work of a silent one
 _OTHERS = "others"  # the file with the processes of other machines
 HOST = socket.gethostname()
-_SINCE = int(time.time())
+STARTED_S = int(time.time())  # when this process started, in unix time
 _over = threading.Event()  # set when this process ends: a heartbeat that is still scheduled must not come back
 
 
@@ -80,7 +80,7 @@ class Silence:
 
 def beat(name: str) -> None:
     """Give a heartbeat. If the folder cannot be written, the heartbeat is lost, but no error is raised."""
-    path = settings.HEARTBEAT_DIR / f"{name}.{os.getpid()}.{os.getppid()}.{_SINCE}"
+    path = settings.HEARTBEAT_DIR / f"{name}.{os.getpid()}.{os.getppid()}.{STARTED_S}"
     if _over.is_set():
         return
     with suppress(OSError):

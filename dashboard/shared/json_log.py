@@ -1,10 +1,10 @@
 """Log lines as JSON, one object for each line, for programs that collect logs (SLIPWAY_LOG_FORMAT=json)."""
 
-import json
 import logging
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
+
+from repository.core.json_log import json_line
 
 # The word of a command line that names its process.
 _PROCESSES = {"daphne": "dashboard", "celery": "worker", "watch": "watch", "up": "up"}
@@ -18,18 +18,6 @@ def process_name(arguments: list[str]) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes a record as an object of ASCII characters: `time` (RFC 3339, UTC), `level`, `logger`, `process`, `message`, and
-    `exception` (a stack trace) where there is one."""
-
     def format(self, record: logging.LogRecord) -> str:
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line = {
-            "time": at.replace("+00:00", "Z"),
-            "level": record.levelname,
-            "logger": record.name,
-            "process": process_name(sys.argv),
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line)
+        exception = self.formatException(record.exc_info) if record.exc_info else ""
+        return json_line(record, process_name(sys.argv), exception)

@@ -37,11 +37,12 @@ def model_log_tail(name: str, lines: int) -> list[str]:
     found = tail(path, lines, 2 * LINES_BYTES)
     if len(found) < lines:
         found = [*tail(path.with_name(f"{path.name}.1"), lines - len(found), 2 * LINES_BYTES), *found]
-    return [shorten_line(line) for line in found]
+    return [part for line in found for part in shorten_line(line).split("\n")][-lines:]
 
 
 def shorten_line(line: str) -> str:
-    """Return a line of a model's log without the logger and the model, which are the same in every line."""
+    """Return a line of a model's log without the logger and the model, which are the same in every line. Of JSON it makes
+    text, which may have several lines."""
     found = parse(line)
     if found is None:
         return line
@@ -114,7 +115,7 @@ class ModelLogs:
 
 def _model(line: bytes) -> str:
     """Return the name of a line's model; "" for a line about no model."""
-    if b"]: " not in line:
+    if b"]: " not in line and not line.startswith(b"{"):
         return ""
     found: LogLine | None = parse(line.decode(errors="replace").rstrip("\r\n"))
     try:

@@ -147,7 +147,8 @@ def _server() -> ProcessSpec:
         return (
             await probe_http(host, settings.SERVER_HTTP_PORT, "/v2/health/live")
             and await probe_grpc(host, settings.SERVER_GRPC_PORT)
-            and await probe_http(host, settings.SERVER_METRICS_PORT, "/metrics")
+            # any status: /metrics itself takes seconds with thousands of models
+            and await probe_http(host, settings.SERVER_METRICS_PORT, "/", any_status=True)
         )
 
     folder = next((folder for one in additions() if (folder := one.working_folder()) is not None), BASE_DIR)
@@ -202,6 +203,8 @@ def server_arguments() -> list[str]:
         "--model-environment": "bounded",  # because this environment holds keys and the database's address
         "--strict-devices": str(settings.STRICT_DEVICES).lower(),
     }
+    if settings.LOG_FORMAT == "json":
+        arguments["--log-format"] = "json"
     for addition in additions():
         arguments |= addition.flags()
     if settings.TRAFFIC_REMOTES is not None:

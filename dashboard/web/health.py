@@ -1,8 +1,9 @@
-"""GET /livez and GET /healthz show supervisors and load balancers whether the dashboard is alive, and whether it is ready.
+"""GET /livez and GET /readyz show supervisors and load balancers whether the dashboard is alive, and whether it is ready.
 
 /livez asks neither the database nor any other program: no answer means that this process must be replaced.
-/healthz has status 200 if pages and REST are answered, and 503 if the database does not answer. A database that accepts no
-writes for a while counts as ready: reads continue, and a request that writes waits and reports its error.
+/readyz has status 200 if pages and REST are answered, and 503 if the database does not answer. A database that accepts no
+writes for a while counts as ready: reads continue, and a request that writes waits and reports its error. /healthz is the
+older name of /readyz.
 """
 
 from collections.abc import Callable

@@ -3,9 +3,11 @@
     2026-11-30 17:05:00,123 WARNING serving.models.model_loader [digits/3]: the file ends too early
     \tand this line continues the line above
 
-"]" in a name is escaped. "[digits/]" marks a line about the model, not about one of its versions.
+"]" in a name is escaped. "[digits/]" marks a line about the model, not about one of its versions. With --log-format=json the
+same line is an object (repository.core.json_log) with `model` and, unless it is 0, `version`.
 """
 
+import json
 import re
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -41,8 +43,30 @@ def marked(mark: str) -> tuple[str, int]:
 
 def parse(line: str) -> LogLine | None:
     """Return the fields of a line, or None for a line about no model, or one that continues another line."""
-    found = _LINE.fullmatch(line)
+    found = _LINE.fullmatch(as_text(line))
     if found is None:
         return None
     at, level, model, version, text = found.groups()
     return LogLine(at, level, unquote(model), int(version or 0), text)
+
+
+def as_text(line: str) -> str:
+    """Return a line of JSON as the lines of text that say the same; any other line as it is."""
+    if not line.startswith('{"time": "'):
+        return line
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return line
+    at, level, logger, message, model = (
+        found.get(name, "") for name in ("time", "level", "logger", "message", "model")
+    )
+    version, exception = found.get("version", 0), found.get("exception", "")
+    if (
+        not all(isinstance(text, str) for text in (at, level, logger, message, model, exception))
+        or type(version) is not int
+    ):
+        return line
+    mark = mark_of(model, version) if model else ""
+    said = f"{at} {level} {logger}{mark}: {message}" + (f"\n{exception}" if exception else "")
+    return said.replace("\n", f"\n{CONTINUED}")

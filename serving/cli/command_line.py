@@ -77,6 +77,7 @@ OWN_FLAGS = frozenset(
         "--max-unloads-per-poll",
         "--memory-budget",
         "--metrics-buckets-per-doubling",
+        "--metrics-level",
         "--model-environment",
         "--model-signature-key",
         "--ready-despite-new-models",
@@ -499,9 +500,15 @@ def _other_flags(add: Add) -> None:
         default=[],
     )
     add(
+        "--metrics-level",
+        str,
+        "lean: for each version only requests, failures, waiting requests, memory and one histogram",
+        choices=("full", "lean"),
+    )
+    add(
         "--metrics-buckets-per-doubling",
         latency_buckets,
-        "latency buckets for each doubling: 1, 2, 5 or 10; 0 leaves only sums and counts",
+        "latency buckets for each doubling: 1, 2, 5 or 10; 0 leaves only sums and counts; 10, or 1 when lean, if not given",
     )
     add("--metrics-interval-ms", count, "milliseconds between two readings of the machine's metrics")
     add("--allow-cpu-metrics", boolean, "show the machine's CPU and memory")
@@ -545,7 +552,7 @@ def _other_flags(add: Add) -> None:
         "size at which a new file begins, with five older files kept; 0 for one file",
     )
     formats = [name for plugin in PLUGINS for name in plugin.log_formats]
-    add("--log-format", str, "how lines begin", choices=("default", "ISO8601", *formats))
+    add("--log-format", str, "how lines begin", choices=("default", "ISO8601", "json", *formats))
 
 
 def _add_foreign_flags(parser: argparse.ArgumentParser) -> None:

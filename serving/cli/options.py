@@ -109,7 +109,8 @@ class Options:
     metrics_port: int = 8002
     metrics_config: tuple[tuple[str, str], ...] = ()
     metrics_interval_ms: int = 2000
-    metrics_buckets_per_doubling: int = 10
+    metrics_level: str = "full"
+    metrics_buckets_per_doubling: int | None = None
     allow_cpu_metrics: bool = True
     allow_gpu_metrics: bool = True
     auth_file: Path | None = None
@@ -134,6 +135,16 @@ class Options:
     def metric_enabled(self, group: str) -> bool:
         """Return whether --metrics-config enables a group of latency metrics. By default only the counters are enabled."""
         return boolean(dict(self.metrics_config).get(group, str(group == "counter_latencies")))
+
+    @property
+    def lean_metrics(self) -> bool:
+        return self.metrics_level == "lean"
+
+    @property
+    def buckets_per_doubling(self) -> int:
+        """The latency buckets for each doubling: 10, or 1 with the lean level, unless the flag says more."""
+        given = self.metrics_buckets_per_doubling
+        return given if given is not None else 1 if self.lean_metrics else 10
 
     @property
     def histogram_latencies(self) -> bool | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TextIO
 
+from repository.core.json_log import json_line
 from repository.core.log_line import CONTINUED
 from repository.core.plain_text import plain
 from serving.cli.options import Options
@@ -26,9 +27,20 @@ from serving.telemetry.log_rotation import rotate
 
 # Libraries whose debug lines contain whole requests, including signatures and session tokens. Those lines are never logged.
 TALKATIVE = ("botocore", "aiobotocore", "s3fs", "fsspec", "gcsfs", "adlfs", "azure", "google", "urllib3", "aiohttp")
-FORMATS = {
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        model, version = log_context.model()
+        exception = self.formatException(record.exc_info) if record.exc_info else ""
+        about = ({"model": model} if model else {}) | ({"version": version} if version else {})
+        return json_line(record, "server", exception, **about)
+
+
+FORMATS: dict[str, logging.Formatter] = {
     "default": logging.Formatter("%(asctime)s %(levelname)s %(name)s%(about)s: %(message)s"),
     "ISO8601": logging.Formatter("%(asctime)s %(levelname)s %(name)s%(about)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ"),
+    "json": _JsonFormatter(),
     **{name: imported(place) for plugin in PLUGINS for name, place in plugin.log_formats.items()},
 }
 FORMATS["ISO8601"].converter = time.gmtime
@@ -176,7 +188,10 @@ class _BoundedFileHandler(logging.Handler):
         while (line := self._lines.get()) is not None:
             lost, self._lost = self._lost, 0
             if lost:
-                line += f"\n{lost} lines before this one were lost: the disk was too slow for the log"
+                said = f"{lost} lines before this one were lost: the disk was too slow for the log"
+                line += "\n" + self.format(
+                    logging.makeLogRecord({"msg": said, "levelname": "WARNING", "name": __name__})
+                )
             with suppress(OSError, ValueError):  # the disk is full or gone; a later line may succeed
                 self._write(line)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -206,6 +207,9 @@ def test_many_requests_at_once_share_a_few_sessions(dashboard: Dashboard) -> Non
     assert {answer.status_code for answer in answers} == {200}
     assert 0 < most <= SESSIONS + 1, "one more asks whether a slow database answers"
     assert dashboard.sessions() <= SESSIONS, "the pool keeps some"
+    told = re.findall(r'slipway_web_database_sessions{state="(\w+)"} (\d+)', dashboard.get("/api/v1/web-metrics").text)
+    assert [state for state, _ in told] == ["open", "free", "waiting"]
+    assert 1 <= int(told[0][1]) <= SESSIONS
 
 
 def test_a_statement_that_takes_too_long_is_given_up(dashboard: Dashboard) -> None:

@@ -38,7 +38,7 @@ HISTOGRAMS_IN_PIECE = 5
 _NOT_IN_A_LABEL = re.compile(r"\W", re.ASCII)
 REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 
-# name, attribute of ModelStatistics (in nanoseconds if it ends with .ns), help
+# name, attribute of ModelStatistics (in nanoseconds if it ends with .ns), help. The lean level has the first row of each table.
 _COUNTERS = [
     ("nv_inference_request_success", "success.count", "Number of successful inference requests"),
     ("nv_inference_count", "inference_count", "Number of inferences performed, without cached requests"),
@@ -121,12 +121,15 @@ class LatencyBuckets:
     The bounds of 10 buckets include those of 1, 2 and 5. All are also bounds of the internal, finer buckets.
     """
 
-    def __init__(self, to_a_doubling: int) -> None:
+    def __init__(self, to_a_doubling: int, lean: bool = False) -> None:
+        """lean: a histogram without counts has only +Inf. By default it has one bucket for each doubling: with all buckets,
+        the many versions without requests would make the page ten times as long."""
         self.bounds_us: list[int] = []
         if to_a_doubling:
             steps = _STEPS[:: len(_STEPS) // to_a_doubling]
             self.bounds_us = [start * step // 16 for start in _DOUBLINGS_US[:-1] for step in steps] + _DOUBLINGS_US[-1:]
-        self.le = [*(f"{bound / 1e6:.12g}" for bound in self.bounds_us), "+Inf"]
+        self.le = _le(self.bounds_us)
+        self.le_unused = _le([] if lean or not to_a_doubling else _DOUBLINGS_US)
         self._of_fine = [bisect_left(self.bounds_us, bound) for bound in BOUNDS_US]
 
     def merged(self, counts: Counts) -> list[int]:
@@ -137,8 +140,11 @@ class LatencyBuckets:
         return merged
 
 
+def _le(bounds_us: list[int]) -> list[str]:
+    return [*(f"{bound / 1e6:.12g}" for bound in bounds_us), "+Inf"]
+
+
 FINEST = LatencyBuckets(len(_STEPS))
-_UNUSED = LatencyBuckets(1)  # the buckets of histograms without counts
 
 
 class _Model(NamedTuple):
@@ -193,13 +199,15 @@ def render(
     rollouts: Iterable[Rollout] = (),
     buckets: LatencyBuckets = FINEST,
     health: ServerHealth | None = None,
+    lean: bool = False,
 ) -> Iterator[str]:
     """Yield the page in pieces, each of which takes about a millisecond, so that the caller can answer requests between them.
 
     Families without samples are left out. counter_latencies: the setting of --metrics-config; if False, the cumulative
-    durations and the counters of the cache are left out.
+    durations and the counters of the cache are left out. lean: a version has its requests, failures, waiting requests, memory
+    and one histogram.
     """
-    yield from of_models(models, summaries, counter_latencies, buckets)
+    yield from of_models(models, summaries, counter_latencies, buckets, lean)
     if cache is not None:
         yield "".join(f"{_header(name, 'gauge', text)}{name} {value(cache)}\n" for name, text, value in _CACHE_GAUGES)
     if request_log is not None:
@@ -220,30 +228,33 @@ def of_models(
     summaries: Summaries | None = None,
     counter_latencies: bool = True,
     buckets: LatencyBuckets = FINEST,
+    lean: bool = False,
 ) -> Iterator[str]:
     """Yield the metrics of these models; see `render`."""
+    kept = 1 if lean else None  # rows of each table
     labelled = [_Model(values := _label_values(model), _labels(values), model, buckets) for model in models]
-    for name, attribute, text in _COUNTERS:
+    for name, attribute, text in _COUNTERS[:kept]:
         if counter_latencies or not name.endswith("_duration_us"):
             yield from _family(name, "counter", text, labelled, _counter_lines(name, attribute))
-    if counter_latencies:
+    if counter_latencies and not lean:
         caching = [model for model in labelled if model.statistics.caches]
         for name, attribute, text in _CACHE_COUNTERS:
             yield from _family(name, "counter", text, caching, _counter_lines(name, attribute))
     yield from _family(
         "nv_inference_request_failure", "counter", "Number of failed inference requests", labelled, _failures
     )
-    for name, text, gauge in _GAUGES:
+    for name, text, gauge in _GAUGES[:kept]:
         yield from _family(name, "gauge", text, labelled, _gauge_lines(name, gauge))
     yield from _family(
         "slipway_model_memory_bytes", "gauge", "Memory that a loaded model holds, by device", labelled, _memory_lines
     )
-    for name, text, histogram in _HISTOGRAMS:
+    for name, text, histogram in _HISTOGRAMS[:kept]:
         lines = functools.partial(_latency_lines, name, histogram)
         yield from _family(name, "histogram", text, labelled, lines)
-    yield from _family("slipway_batch_size", "histogram", "Rows of each model execution", labelled, _batch_lines)
-    first = "Duration from request to first response in milliseconds"
-    yield from _family(FIRST_RESPONSE_FAMILY, "histogram", first, labelled, _first_response_lines)
+    if not lean:
+        yield from _family("slipway_batch_size", "histogram", "Rows of each model execution", labelled, _batch_lines)
+        first = "Duration from request to first response in milliseconds"
+        yield from _family(FIRST_RESPONSE_FAMILY, "histogram", first, labelled, _first_response_lines)
     if summaries is not None:
         yield from summaries.render([(model.labels, model.statistics) for model in labelled])
 
@@ -389,12 +400,10 @@ def _latency_lines(name: str, histogram_of: Callable[[ModelStatistics], Histogra
 
 
 def _merged_lines(name: str, labels: str, histogram: Histogram, buckets: LatencyBuckets) -> list[str]:
-    """Return a histogram in the exported buckets.
-
-    A histogram without counts has only one bucket for each doubling. Otherwise the many models without requests would make the
-    page ten times as long."""
-    found = buckets if histogram.total or not buckets.bounds_us else _UNUSED
-    return _histogram_lines(name, labels, found.le, found.merged(histogram.counts), histogram.sum_ns / 1e9)
+    """Return a histogram in the exported buckets."""
+    if not histogram.total:
+        return _histogram_lines(name, labels, buckets.le_unused, [0] * len(buckets.le_unused), 0.0)
+    return _histogram_lines(name, labels, buckets.le, buckets.merged(histogram.counts), histogram.sum_ns / 1e9)
 
 
 def _batch_lines(model: _Model) -> list[str]:

@@ -33,7 +33,8 @@ class MetricsSource:
         self.counter_latencies = options.metric_enabled("counter_latencies")
         self.cpu = options.allow_cpu_metrics
         self._started_s = time.time()
-        self.buckets = prometheus.LatencyBuckets(options.metrics_buckets_per_doubling)
+        self.buckets = prometheus.LatencyBuckets(options.buckets_per_doubling, options.lean_metrics)
+        self.lean = options.lean_metrics
         server.rollouts.page = self.pieces_of
 
     def pieces(self) -> Iterator[str]:
@@ -57,6 +58,7 @@ class MetricsSource:
                 len(self.server.held_models()),
                 self.server.unready_models(),
             ),
+            self.lean,
         )
         yield self.server.custom_metrics()
 

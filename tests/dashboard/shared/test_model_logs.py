@@ -1,5 +1,6 @@
 """The log of each model: filed apart as the server's output comes, bounded, and read from its end."""
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from rest_framework.test import APIClient
 from dashboard.models import Model
 from dashboard.shared import model_logs
 from dashboard.shared.model_logs import ModelLogs, model_log_path, model_log_tail, model_logs_folder
+from repository.core.json_log import json_line
 from repository.core.log_line import mark_of
 from tests.dashboard.conftest import text_of
 
@@ -49,6 +51,14 @@ def test_each_model_has_its_own_lines_wherever_the_output_is_cut(logs: ModelLogs
         "\t  in execute",
     ]
     assert model_log_tail("silent", 10) == []
+
+
+def test_lines_of_json_are_filed_by_model_and_read_as_text(logs: ModelLogs):
+    record = logging.makeLogRecord({"created": 0, "levelname": "ERROR", "name": "serving.backends", "msg": "it failed"})
+    logs.write(f"{json_line(record, 'server', '')}\n".encode())
+    logs.write(f"{json_line(record, 'server', 'Traceback', model='text', version=3)}\n".encode())
+    assert model_log_tail("text", 10) == ["1970-01-01T00:00:00.000Z ERROR version 3: it failed", "\tTraceback"]
+    assert [path.name for path in model_logs_folder().iterdir()] == ["text.log"]
 
 
 def test_a_model_that_says_much_keeps_its_newest_lines_and_drowns_no_other(

@@ -6,9 +6,13 @@ import subprocess
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from dashboard.shared.environment import BASE_DIR
 from dashboard.shared.json_log import process_name
+from dashboard.supervisor.commands import check_server_flags, server_arguments
 
 LOG = """
 import logging, django
@@ -42,6 +46,13 @@ def test_an_exception_is_a_field_of_its_line(tmp_path: Path) -> None:
 
 def test_another_format_is_refused_in_one_sentence(tmp_path: Path) -> None:
     assert "SLIPWAY_LOG_FORMAT must be text or json" in run("xml", tmp_path).stderr
+
+
+def test_the_server_writes_the_same_form_and_other_forms_may_be_chosen_for_it(settings: Any) -> None:
+    settings.SERVER_FLAGS = ["--log-format=ISO8601"]
+    check_server_flags()
+    settings.LOG_FORMAT = "json"
+    assert "--log-format=json" in server_arguments()
 
 
 def test_a_command_line_names_its_process() -> None:

@@ -22,6 +22,7 @@ from dashboard.models import Job, MetricSample, Model, Server, ServerState, Vers
 from dashboard.servers.server_state import server_seen
 from dashboard.shared import changes, heartbeat
 from dashboard.web.changes import READS_HEADER, Changes
+from dashboard.web.traffic import TRAFFIC
 from tests.dashboard.conftest import beaten, text_of
 from tests.support.serving_process import PATIENCE_S
 
@@ -191,7 +192,9 @@ def test_a_browser_hears_signs_of_life_while_nothing_changes(db: None) -> None:
         assert (await socket.connect(PATIENCE_S))[0]
         heard = [(await socket.receive_json_from(PATIENCE_S))["type"] for _ in range(3)]
         assert heard == ["mark", "alive", "alive"]
+        assert TRAFFIC.websockets["changes"] == 1
         await socket.disconnect(timeout=PATIENCE_S)
+        assert TRAFFIC.websockets["changes"] == 0
 
     async_to_sync(scenario)()
 

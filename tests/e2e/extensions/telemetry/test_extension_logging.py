@@ -1,5 +1,6 @@
 """The logging extension with the stock clients: settings change what the running server writes."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -58,6 +59,18 @@ def test_a_change_counts_at_once_and_what_is_not_named_stays(client: TritonClien
     assert "loaded 'scale'" in lines[-1]
     assert lines[-1].split()[0].endswith("Z")
     client.call("unload_model", "scale")
+
+
+def test_each_line_may_be_an_object_that_names_its_model(client: TritonClient, server: ServerProcess) -> None:
+    client.call("update_log_settings", {"log_format": "json"})
+    start = len(server.log)
+    client.call("load_model", "scale")
+    client.call("unload_model", "scale")
+    lines = [json.loads(line) for line in server.log[start:].splitlines()]
+    (loaded,) = [line for line in lines if line["message"].startswith("loaded 'scale'")]
+    assert loaded["process"] == "server"
+    assert loaded["level"] == "INFO"
+    assert loaded["model"] == "scale"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """--metrics-config: which latencies /metrics shows."""
 
+import re
 from pathlib import Path
 
 import httpx
@@ -7,8 +8,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving.cli.command_line import parse
+from serving.core.model_identifier import ModelIdentifier
+from serving.frontends.metrics import prometheus
+from serving.frontends.metrics.hardware import Hardware
 from serving.frontends.metrics.summaries import Summaries
+from serving.models.repository_index import VersionHealth
 from serving.telemetry.statistics import ModelStatistics
+from tests.e2e.monitoring.tools import RULES
 from tests.support.model_factory import onnx_scale
 from tests.support.serving_process import PATIENCE_S, ServerProcess
 
@@ -63,6 +69,25 @@ def test_the_flag_chooses_the_metrics(tmp_path: Path) -> None:
     samples = families["nv_inference_queue_summary_us"].samples
     assert {sample.labels["quantile"] for sample in samples if "quantile" in sample.labels} == {"0.1", "0.25", "0.75"}
     assert {sample.value for sample in samples if sample.name.endswith("_count")} == {1}
+
+
+def test_the_lean_level_has_all_that_the_rules_read_and_is_small() -> None:
+    model, hardware, identifier = ModelStatistics("scale", 1), Hardware(), ModelIdentifier("scale")
+    model.request_latency.add(50_000_000)
+    health = prometheus.ServerHealth(True, 1.0, [VersionHealth(identifier, "1", True, False)], {"models": ""}, 0, {})
+    full, lean = (
+        "".join(
+            prometheus.render([model], hardware, health=health, lean=lean, buckets=prometheus.LatencyBuckets(*which))
+        )
+        for lean, which in ((False, (10,)), (True, (1, True)))
+    )
+    exposed, kept = ({line.split("{")[0].split(" ")[0] for line in page.splitlines()} for page in (full, lean))
+    read = set(re.findall(r"\w+", "".join(path.read_text() for path in RULES))) & exposed
+    assert len(read) > 10
+    assert read <= kept
+    assert 'le="0.131072"' in lean, "the bound of the objectives"
+    of_model = [sum(len(line) for line in page.splitlines() if 'model="scale"' in line) for page in (full, lean)]
+    assert of_model[1] * 8 < of_model[0]
 
 
 @pytest.mark.parametrize(

@@ -111,9 +111,17 @@ def test_without_buckets_histograms_have_their_sums_and_counts() -> None:
     assert re.search(r"^slipway_request_duration_seconds_count\{.*\} 1$", page, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("flags", "buckets"), [((), 212), (("--metrics-buckets-per-doubling=2",), 44)])
+@pytest.mark.parametrize(
+    ("flags", "unused", "used"),
+    [
+        ((), 23, 212),
+        (("--metrics-buckets-per-doubling=2",), 23, 44),
+        (("--metrics-level=lean",), 1, 23),
+        (("--metrics-level=lean", "--metrics-buckets-per-doubling=2"), 1, 44),
+    ],
+)
 def test_a_model_without_requests_has_few_buckets_and_all_of_them_from_its_first_request_on(
-    tmp_path: Path, flags: tuple[str, ...], buckets: int
+    tmp_path: Path, flags: tuple[str, ...], unused: int, used: int
 ) -> None:
     onnx_scale(tmp_path)
     body = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}]}
@@ -121,6 +129,6 @@ def test_a_model_without_requests_has_few_buckets_and_all_of_them_from_its_first
         before = buckets_on(httpx.get(server.metrics_url, timeout=PATIENCE_S).text)
         assert server.post("/v2/models/scale/infer", body)[0] == 200
         after = buckets_on(httpx.get(server.metrics_url, timeout=PATIENCE_S).text)
-    assert (len(before), len(after)) == (23, buckets)
+    assert (len(before), len(after)) == (unused, used)
     assert {bound for bound, _ in before} <= {bound for bound, _ in after}
     assert after[-1] == (math.inf, 1)
