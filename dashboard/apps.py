@@ -14,6 +14,7 @@ class DashboardConfig(AppConfig):
         """Import the Celery application, which announces jobs. Mark the tables that this process changes (shared.changes)."""
         import dashboard.celery  # noqa: F401
         from dashboard.shared import changes
+        from dashboard.shared.release import record_changes
 
         changes.watch_connections()
         if connections["default"].vendor == "postgresql":
@@ -22,6 +23,7 @@ class DashboardConfig(AppConfig):
             changes.tell_others = relay.tell
         for signal in (pre_migrate, post_migrate):
             signal.connect(_limit_statements, sender=self)
+            signal.connect(record_changes, sender=self)
 
 
 def _limit_statements(signal: ModelSignal, using: str, **_: object) -> None:
