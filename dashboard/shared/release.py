@@ -1,8 +1,8 @@
 """Whether this program may use a database whose tables a newer release has changed.
 
 A migration expands the tables: programs of earlier releases go on with them. Or it contracts them, and says so by
-`minimum_release`: the first release that does not need any more what it takes away. `manage.py migrate` and `up` write both down
-in the table SchemaChange, so that an earlier program, which does not have the migration, can read it there.
+`minimum_release`: the first release that does not need any more what it takes away. Whoever migrates writes this down in the
+table SchemaChange, so that an earlier program, which does not have the migration, can read it there.
 `tests/dashboard/test_schema_changes.py` checks the migrations.
 """
 
@@ -69,7 +69,8 @@ def record_changes(**_: Any) -> None:
     ]
     with connection.cursor() as cursor:
         cursor.executemany(
-            f"INSERT INTO {_TABLE} (migration, release, minimum_release) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING", new
+            f"INSERT INTO {_TABLE} (migration, release, minimum_release) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
+            new,
         )
 
 

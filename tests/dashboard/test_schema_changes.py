@@ -36,7 +36,10 @@ def fault(operation: Operation, before: ProjectState, after: ProjectState) -> st
         filled = field.null or field.many_to_many or field.has_db_default()
         return "" if filled else "adds a column without null=True or db_default, which earlier programs do not fill"
     if isinstance(operation, migrations.AlterField):
-        old, new = (state.apps.get_model("dashboard", operation.model_name)._meta.get_field(operation.name) for state in (before, after))
+        old, new = (
+            state.apps.get_model("dashboard", operation.model_name)._meta.get_field(operation.name)
+            for state in (before, after)
+        )
         if old.null and not new.null and not new.has_db_default():
             return "forbids the NULL that earlier programs write"
         return "?" if connection.schema_editor()._field_should_be_altered(old, new) else ""
@@ -78,7 +81,11 @@ def test_no_migration_takes_away_what_the_last_release_reads() -> None:
         ([migrations.RemoveField("job", "step")], {"minimum_release": "0.0.9"}, ""),
         ([migrations.RemoveField("job", "step")], {"minimum_release": VERSION}, "must be able to run"),
         ([migrations.RenameField("job", "step", "stage")], {}, "takes away"),
-        ([migrations.AddField("job", "colour", models.TextField(default="red"))], {}, "without null=True or db_default"),
+        (
+            [migrations.AddField("job", "colour", models.TextField(default="red"))],
+            {},
+            "without null=True or db_default",
+        ),
         ([migrations.AddField("job", "colour", models.TextField(db_default="red"))], {}, ""),
         ([migrations.AlterField("job", "started_at", models.DateTimeField())], {}, "forbids the NULL"),
         ([migrations.AlterField("job", "step", models.CharField(max_length=5))], {}, "say in `expands`"),

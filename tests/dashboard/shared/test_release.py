@@ -36,7 +36,9 @@ def test_tables_that_were_only_expanded_or_contracted_for_earlier_releases_are_u
 def test_tables_that_lack_what_this_release_needs_are_refused_with_both_releases() -> None:
     applied("9000_contracts", release="98.2.0", minimum_release="98.1.0")
     applied("9001_expands", release="98.10.0")
-    with pytest.raises(Invalid, match=f"release 98.10.0 of Slipway .* {VERSION}, needs: start release 98.1.0 or a newer"):
+    with pytest.raises(
+        Invalid, match=f"release 98.10.0 of Slipway .* {VERSION}, needs: start release 98.1.0 or a newer"
+    ):
         check_release()
 
 
