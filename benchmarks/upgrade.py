@@ -77,12 +77,20 @@ server = Server.objects.create(name="local", bundled=True, http_url=f"http://127
 ServerState.objects.create(server=server)
 print(token_create(user=user, actor=Actor(user=user), name="t", rights=["read", "write", "upload_code", "admin"])[1])
 """
+# Each model gets a row in a table that the older release does not know.
 EXPANDS = """from django.db import migrations, models
 class Migration(migrations.Migration):
     dependencies = [("dashboard", "{last}")]
     operations = [
         migrations.AddField("job", "of_the_future", models.TextField(db_default="new")),
-        migrations.CreateModel("OfTheFuture", [("id", models.BigAutoField(primary_key=True)), ("text", models.TextField())]),
+        migrations.CreateModel("OfTheFuture", [
+            ("id", models.BigAutoField(primary_key=True)), ("model", models.ForeignKey("dashboard.model", models.CASCADE)),
+        ]),
+        migrations.RunSQL('''
+            CREATE FUNCTION keep_future() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                INSERT INTO dashboard_ofthefuture (model_id) VALUES (NEW.id); RETURN NEW; END $$;
+            CREATE TRIGGER keep_future AFTER INSERT ON dashboard_model FOR EACH ROW EXECUTE FUNCTION keep_future();
+        '''),
     ]
 """
 CONTRACTS = """from django.db import migrations
@@ -115,9 +123,10 @@ class Program:
         """Return whether it reads what newer releases demand of it."""
         return (self.root / "dashboard" / "shared" / "release.py").exists()
 
-    @property
-    def has_shared_folder(self) -> bool:
-        return "SLIPWAY_SHARED" in (self.root / "dashboard" / "shared" / "environment.py").read_text()
+    def takes(self, variable: str) -> bool:
+        """Return whether it has this setting: an unknown one is refused."""
+        known = (self.root / "dashboard" / "shared" / "environment.py").read_text()
+        return not variable.startswith("SLIPWAY_") or f'"{variable}"' in known
 
     def with_migration(self, root: Path, text: str, version: str) -> "Program":
         """Return a copy with another migration and version."""
@@ -182,7 +191,8 @@ class Machines:
 
     def command(self, program: Program, machine: int, *arguments: str) -> dict[str, Any]:
         words = [word.replace("{port}", str(self.ports[machine])) for word in arguments]
-        environment = {**self.environment, "SLIPWAY_DATA": str(self.data(machine)), "SLIPWAY_PORT": str(self.ports[2])}
+        given = {**self.environment, "SLIPWAY_DATA": str(self.data(machine)), "SLIPWAY_PORT": str(self.ports[2])}
+        environment = {name: value for name, value in given.items() if program.takes(name)}
         return {"args": [sys.executable, *words], "cwd": program.root, "env": environment}
 
     def finished(self, program: Program, *arguments: str) -> tuple[int, str]:
@@ -445,7 +455,7 @@ def main() -> int:
         database = engines.new_database(postgres.port, "upgrade")
         ports = free_ports(6)
         password = secrets.token_hex(8)
-        shared = older.has_shared_folder
+        shared = older.takes("SLIPWAY_SHARED")
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("SLIPWAY_", "PYTHONPATH"))},
             **{f"SLIPWAY_{key}_KEY": key.lower() * 8 for key in ("SECRET", "CONTROL", "INFER")},
@@ -460,8 +470,9 @@ def main() -> int:
         }
         repository = folder / ("shared" if shared else "data") / "models"
         repository.mkdir(parents=True)
-        if not shared:  # releases from before SLIPWAY_CONTROL_KEY keep it in this file
-            (folder / "data" / "control_key").write_text("control" * 8)
+        if not shared:  # releases from before the variables of keys have them in files
+            for key in ("secret", "control", "infer"):
+                (folder / "data" / f"{key}_key").write_text(key * 8)
         machines = Machines(folder, shared, environment, ports)
         stack.callback(machines.end)
         for command in (("migrate", "-v0"), ("shell", "--no-imports", "-c", PREPARE.format(ports=ports[3:]))):

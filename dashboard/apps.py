@@ -18,9 +18,10 @@ class DashboardConfig(AppConfig):
 
         changes.watch_connections()
         if connections["default"].vendor == "postgresql":
-            from dashboard.postgresql import relay
+            from dashboard.postgresql import references, relay
 
             changes.tell_others = relay.tell
+            post_migrate.connect(references.delete_in_database, sender=self)
         for signal in (pre_migrate, post_migrate):
             signal.connect(_limit_statements, sender=self)
             signal.connect(record_changes, sender=self)

@@ -8,10 +8,10 @@ table SchemaChange, so that an earlier program, which does not have the migratio
 
 from typing import Any
 
-from django.db import connection
+from django.db import IntegrityError, connection
 from django.db.migrations.loader import MigrationLoader
 
-from dashboard.shared.exceptions import Invalid
+from dashboard.shared.exceptions import Conflict, Invalid
 from repository.core.server_version import VERSION
 
 _TABLE = "dashboard_schemachange"
@@ -51,6 +51,20 @@ def check_release() -> str:
             f"{needed} or a newer one, {_OTHERWISE}"
         )
     return release
+
+
+def check_references() -> None:
+    """Raise Conflict if rows of a newer release refer to a row that this transaction has deleted.
+
+    Call it before files are deleted too. PostgreSQL deletes such rows itself (`postgresql.references`).
+    """
+    if connection.vendor == "sqlite" and check_release():
+        try:
+            connection.check_constraints()
+        except IntegrityError:
+            raise Conflict(
+                "a newer release of Slipway keeps something of it: start that release to delete it"
+            ) from None
 
 
 def record_changes(**_: Any) -> None:

@@ -4,8 +4,10 @@ import pytest
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
-from dashboard.models import SchemaChange
-from dashboard.shared.exceptions import Invalid
+from dashboard.access.authorisation import SYSTEM
+from dashboard.catalog.services import model_delete
+from dashboard.models import Model, SchemaChange
+from dashboard.shared.exceptions import Conflict, Invalid
 from dashboard.shared.release import check_release, record_changes
 from repository.core.server_version import VERSION
 
@@ -47,3 +49,18 @@ def test_a_migration_of_which_nothing_is_known_is_refused() -> None:
     applied("9001_unknown")
     with pytest.raises(Invalid, match=rf"newer release .*this is {VERSION}, which does not know '9001_unknown'"):
         check_release()
+
+
+def test_a_model_of_which_a_newer_release_keeps_something_is_not_half_deleted() -> None:
+    applied("9000_expands", release="98.0.0")
+    model = Model.objects.create(name="kept")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE TABLE later (model_id bigint REFERENCES dashboard_model (id) DEFERRABLE INITIALLY DEFERRED)"
+        )
+        cursor.execute("INSERT INTO later VALUES (%s)", [model.pk])
+    with pytest.raises(Conflict, match="newer release of Slipway keeps something"):
+        model_delete(model=model, actor=SYSTEM, confirm_name="kept")
+    assert Model.objects.filter(name="kept").exists()
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TABLE later")
