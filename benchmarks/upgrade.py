@@ -40,6 +40,7 @@ from tests.support import engines
 from tests.support.model_factory import onnx_scale
 from tests.support.ports import HOST, free_ports
 from tests.support.serving_process import PATIENCE_S, ROOT, START_TIMEOUT_S, ServerProcess, wait_until
+from tests.support.up_process import PORT_SETTINGS
 
 FOLDERS = ("dashboard", "serving", "repository", "templates", "static", "tools", "examples", "requirements")
 VERSION = Path("repository/core/server_version.py")
@@ -61,7 +62,7 @@ COMMANDS = {
         "--loglevel=INFO",
     ),
     "watch": ("manage.py", "watch"),
-    "up": ("manage.py", "up", "--only", "web,worker,watch"),
+    "up": ("manage.py", "up"),
 }
 PREPARE = """
 from django.contrib.auth import get_user_model
@@ -189,14 +190,15 @@ class Machines:
         """Return what runs on a machine. Without a shared folder both have one data folder, and that one watcher."""
         return PARTS if self.shared or machine == 0 else PARTS[1:]
 
-    def command(self, program: Program, machine: int, *arguments: str) -> dict[str, Any]:
+    def command(self, program: Program, machine: int, *arguments: str, **more: str) -> dict[str, Any]:
         words = [word.replace("{port}", str(self.ports[machine])) for word in arguments]
-        given = {**self.environment, "SLIPWAY_DATA": str(self.data(machine)), "SLIPWAY_PORT": str(self.ports[2])}
+        given = {**self.environment, "SLIPWAY_DATA": str(self.data(machine)), **more}
         environment = {name: value for name, value in given.items() if program.takes(name)}
         return {"args": [sys.executable, *words], "cwd": program.root, "env": environment}
 
-    def finished(self, program: Program, *arguments: str) -> tuple[int, str]:
-        how = self.command(program, 0, *arguments)
+    def finished(self, program: Program, *arguments: str, **more: str) -> tuple[int, str]:
+        """Run a command to its end. more: settings. Return its exit status and what it said."""
+        how = self.command(program, 0, *arguments, **more)
         done = subprocess.run(
             **how, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=START_TIMEOUT_S, check=False
         )
@@ -366,6 +368,10 @@ class Traffic:
                 )
             await asyncio.sleep(0.2)
 
+    def begin(self, phase: str) -> None:
+        self.phase = phase
+        print(f"{phase} ...", flush=True)
+
     def report(self) -> None:
         for phase in dict.fromkeys(phase for phase, _ in self.asked):
             counts = ", ".join(
@@ -376,30 +382,32 @@ class Traffic:
             print(f"{phase}: {counts}; failed {sum(n for (of, *_), n in self.failures.items() if of == phase)}")
         for (phase, kind, reason), count in self.failures.most_common(30):
             print(f"  {count:>5} {phase}, {kind}: {reason}")
+        print(f"{self.asked.total():,} in all, {self.failures.total():,} failed", flush=True)
 
 
 # -- the parts ---------------------------------------------------------------------------------------------------------
 def refusals(machines: Machines, program: Program) -> bool:
     """Start each command of a program that must refuse, and say what it said. Return whether each said one sentence."""
     good = True
+    free = dict(zip(PORT_SETTINGS, map(str, free_ports(4)), strict=True))
     for part in ("up", *PARTS):
-        status, said = machines.finished(program, "-W", "ignore", *COMMANDS[part])
+        status, said = machines.finished(program, "-W", "ignore", *COMMANDS[part], **free)
         fine = status == 1 and len(said.splitlines()) == 1 and "Traceback" not in said
         print(f"  {part}: {'' if fine else f'NOT ONE SENTENCE, status {status}: '}{said[-600:]}")
         good &= fine
     return good
 
 
-def _jobs(database: str) -> list[tuple[str, int, int]]:
+def report_jobs(database: str) -> None:
     with psycopg.connect(database) as session:
-        return session.execute(
+        rows = session.execute(
             "SELECT state, attempt, count(*) FROM dashboard_job GROUP BY state, attempt ORDER BY 1, 2"
         ).fetchall()
+    print("jobs by state and attempt:", ", ".join(f"{state} {attempt}: {count}" for state, attempt, count in rows))
 
 
-async def measure(older: Program, newer: Program, machines: Machines, **given: Any) -> bool:
+async def measure(older: Program, newer: Program, machines: Machines, traffic: Traffic, seconds: float) -> bool:
     """Go forth, back and forth again. Return whether nothing failed."""
-    traffic, seconds, database = given["traffic"], given["seconds"], given["database"]
     for machine in (0, 1):
         for part in machines.parts(machine):
             await asyncio.to_thread(machines.start, older, part, machine)
@@ -407,23 +415,23 @@ async def measure(older: Program, newer: Program, machines: Machines, **given: A
         await traffic.publish(client, "base")
 
     async def replace(program: Program, word: str) -> None:
-        traffic.phase = f"one machine {word}"
+        traffic.begin(f"one machine {word}")
         await machines.replace(program, 0)
-        traffic.phase = f"both releases ({word})"
+        traffic.begin(f"both releases ({word})")
         await asyncio.sleep(seconds)
-        traffic.phase = f"the other machine {word}"
+        traffic.begin(f"the other machine {word}")
         await machines.replace(program, 1)
-        traffic.phase = f"after ({word})"
+        traffic.begin(f"after ({word})")
         await asyncio.sleep(seconds)
 
     good = True
     async with traffic.running(seconds):
-        traffic.phase = "migration"
+        traffic.begin("migration")
         began = time.monotonic()
         status, said = await asyncio.to_thread(machines.finished, newer, "manage.py", "migrate", "-v0")
         assert status == 0, said
         print(f"migrated in {time.monotonic() - began:.1f} s", flush=True)
-        traffic.phase = "the older release on newer tables"
+        traffic.begin("the older release on newer tables")
         await asyncio.sleep(seconds)
         await replace(newer, "forth")
         if older.expects_newer:
@@ -432,9 +440,18 @@ async def measure(older: Program, newer: Program, machines: Machines, **given: A
         else:
             print("the older release does not read what newer ones demand; each of its commands says:")
             good &= await asyncio.to_thread(refusals, machines, older)
-    traffic.report()
-    print("jobs by state and attempt:", ", ".join(f"{state} {attempt}: {n}" for state, attempt, n in _jobs(database)))
     return good and not traffic.failures
+
+
+def contract(machines: Machines, older: Program, newer: Program, root: Path) -> bool:
+    """Take away a column that the older release needs. Return whether it refuses then, and the newer one does not."""
+    contracted = newer.with_migration(root, CONTRACTS.replace("{minimum}", newer.version), "0.3.0")
+    status, said = machines.finished(contracted, "manage.py", "migrate", "-v0")
+    assert status == 0, said
+    print(f"after a migration of release 0.3.0 for programs from {newer.version} on, the older release says:")
+    refused = refusals(machines, older)
+    asks = "from dashboard.shared.release import check_release; print(check_release())"
+    return machines.finished(newer, "manage.py", "shell", "--no-imports", "-c", asks) == (0, "0.3.0") and refused
 
 
 def main() -> int:
@@ -453,7 +470,7 @@ def main() -> int:
         postgres = stack.enter_context(engines.postgres())
         redis = stack.enter_context(engines.redis())
         database = engines.new_database(postgres.port, "upgrade")
-        ports = free_ports(6)
+        ports = free_ports(5)
         password = secrets.token_hex(8)
         shared = older.takes("SLIPWAY_SHARED")
         environment = {
@@ -464,9 +481,6 @@ def main() -> int:
             "REDIS_URL": f"redis://127.0.0.1:{redis.port}/0",
             "SLIPWAY_SHARED": str(folder / ("shared" if shared else "data")),
             "SLIPWAY_ADMIN_PASSWORD": password,
-            "SLIPWAY_HTTP_PORT": str(ports[3]),
-            "SLIPWAY_GRPC_PORT": str(ports[4]),
-            "SLIPWAY_METRICS_PORT": str(ports[5]),
         }
         repository = folder / ("shared" if shared else "data") / "models"
         repository.mkdir(parents=True)
@@ -475,33 +489,28 @@ def main() -> int:
                 (folder / "data" / f"{key}_key").write_text(key * 8)
         machines = Machines(folder, shared, environment, ports)
         stack.callback(machines.end)
-        for command in (("migrate", "-v0"), ("shell", "--no-imports", "-c", PREPARE.format(ports=ports[3:]))):
+        for command in (("migrate", "-v0"), ("shell", "--no-imports", "-c", PREPARE.format(ports=ports[2:]))):
             status, said = machines.finished(older, "manage.py", *command)
             assert status == 0, said
         onnx_scale(folder / "source", "base")
         model = next((folder / "source").rglob("*.onnx")).read_bytes()
         server = ServerProcess(
             repository,
-            *("--model-control-mode=explicit", f"--http-port={ports[3]}", f"--grpc-port={ports[4]}"),
-            f"--metrics-port={ports[5]}",
+            *("--model-control-mode=explicit", f"--http-port={ports[2]}", f"--grpc-port={ports[3]}"),
+            f"--metrics-port={ports[4]}",
             f"--http-restricted-api=model-repository,shared-memory,logging,trace:slipway-control-key={'control' * 8}",
             cwd=older.root,
             environment={"PYTHONPATH": str(older.root)},
             wait="live",
         )
         stack.enter_context(server)
-        traffic = Traffic(machines, said.splitlines()[-1], password, f"http://{HOST}:{ports[3]}", model)
-        good = asyncio.run(measure(older, newer, machines, traffic=traffic, seconds=given.seconds, database=database))
-        return 0 if good and contract(machines, older, newer, folder / "contracted") else 1
-
-
-def contract(machines: Machines, older: Program, newer: Program, root: Path) -> bool:
-    """Take away a column that the older release needs. Return whether the older release refuses, and the newer one does not."""
-    contracted = newer.with_migration(root, CONTRACTS.replace("{minimum}", newer.version), "0.3.0")
-    status, said = machines.finished(contracted, "manage.py", "migrate", "-v0")
-    assert status == 0, said
-    print(f"after a migration of release 0.3.0 for programs from {newer.version} on, the older release says:")
-    return refusals(machines, older)
+        traffic = Traffic(machines, said.splitlines()[-1], password, f"http://{HOST}:{ports[2]}", model)
+        try:
+            good = asyncio.run(measure(older, newer, machines, traffic, given.seconds))
+        finally:
+            traffic.report()
+            report_jobs(database)
+        return 0 if contract(machines, older, newer, folder / "contracted") and good else 1
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ table SchemaChange, so that an earlier program, which does not have the migratio
 
 from typing import Any
 
-from django.db import IntegrityError, connection
+from django.db import connection
 from django.db.migrations.loader import MigrationLoader
 
 from dashboard.shared.exceptions import Conflict, Invalid
@@ -59,12 +59,10 @@ def check_references() -> None:
     Call it before files are deleted too. PostgreSQL deletes such rows itself (`postgresql.references`).
     """
     if connection.vendor == "sqlite" and check_release():
-        try:
-            connection.check_constraints()
-        except IntegrityError:
-            raise Conflict(
-                "a newer release of Slipway keeps something of it: start that release to delete it"
-            ) from None
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA foreign_key_check")
+            if cursor.fetchone():
+                raise Conflict("a newer release of Slipway keeps something of it: start that release to delete it")
 
 
 def record_changes(**_: Any) -> None:
