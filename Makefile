@@ -123,6 +123,9 @@ replay-soak: $(VENV)/.installed-dev  ## Replay a million captured requests (REPL
 rolling-upgrade: $(VENV)/.installed-dev  ## Send a million requests (UPGRADE_REQUESTS) through HAProxy while servers are replaced and killed; count failures.
 	$(BIN)/python -m benchmarks.rolling_upgrade --requests $(or $(UPGRADE_REQUESTS),1000000)
 
+upgrade-test: $(VENV)/.installed-dev  ## Replace a release (OLDER, a revision of git) by this one on one database under traffic, go back, and count failures.
+	$(BIN)/python -m benchmarks.upgrade --older $(or $(OLDER),main)
+
 usage-soak: $(VENV)/.installed-dev  ## Send a million requests (USAGE_REQUESTS) with tokens under kills, and compare what is counted.
 	$(BIN)/python -m benchmarks.usage_soak --requests $(or $(USAGE_REQUESTS),1000000)
 

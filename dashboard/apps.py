@@ -14,14 +14,17 @@ class DashboardConfig(AppConfig):
         """Import the Celery application, which announces jobs. Mark the tables that this process changes (shared.changes)."""
         import dashboard.celery  # noqa: F401
         from dashboard.shared import changes
+        from dashboard.shared.release import record_changes
 
         changes.watch_connections()
         if connections["default"].vendor == "postgresql":
-            from dashboard.postgresql import relay
+            from dashboard.postgresql import references, relay
 
             changes.tell_others = relay.tell
+            post_migrate.connect(references.delete_in_database, sender=self)
         for signal in (pre_migrate, post_migrate):
             signal.connect(_limit_statements, sender=self)
+            signal.connect(record_changes, sender=self)
 
 
 def _limit_statements(signal: ModelSignal, using: str, **_: object) -> None:

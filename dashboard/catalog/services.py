@@ -11,6 +11,7 @@ from dashboard.releases.services import generation_bump, model_want
 from dashboard.releases.storage import managed_repository
 from dashboard.shared.choices import DesiredState, ModelStatus, UploadState, VersionState
 from dashboard.shared.exceptions import Conflict, Invalid
+from dashboard.shared.release import check_references
 from dashboard.shared.repository_errors import repository_errors
 from repository.files import publish
 
@@ -98,8 +99,8 @@ def model_delete(*, model: Model, actor: Actor, confirm_name: str) -> None:
     """Delete an unloaded model with all its files.
 
     confirm_name: must be the model's name, else Invalid.
-    Raises Conflict if the model is loaded, or a job moves its files. Raises StorageFull if auth.json, from which the model's
-    name is removed, cannot be written.
+    Raises Conflict if the model is loaded, a job moves its files, or a newer release keeps something of it. Raises StorageFull
+    if auth.json, from which the model's name is removed, cannot be written.
     """
     require(actor, Right.OPERATE)
     if confirm_name != model.name:
@@ -118,6 +119,7 @@ def model_delete(*, model: Model, actor: Actor, confirm_name: str) -> None:
         name = model.name
         tokens_forget_model(name=name, actor=actor)
         model.delete()
+        check_references()
         write_auth_file()
         if managed_repository().has_model(name):
             publish.delete_model(managed_repository(), name=name)

@@ -6,24 +6,34 @@ from django.db import InterfaceError, OperationalError, transaction
 from django.utils import timezone
 
 from dashboard.jobs.context import JobCancelled, JobContext, JobSuperseded
-from dashboard.jobs.kinds import Work, kind_of, kinds_beside
+from dashboard.jobs.kinds import Work, kind_of, kinds, kinds_beside
 from dashboard.models import Job
 from dashboard.shared.choices import JobState
 from dashboard.shared.exceptions import DashboardError, status_of
 
 logger = logging.getLogger(__name__)
 
+UNKNOWN = "Waits for a worker of a release that knows this kind of job"
+
 
 def job_run(*, job_id: int, work: Work | None = None) -> None:
     """Run a queued job in this process, unless another worker has it, it has ended, or it is not its turn.
 
-    work: the function to run, by default the function of the job's kind.
+    work: the function to run, by default the function of the job's kind. A job of a kind that only another release knows stays
+    in the queue: `watch` sends it again, until a worker of that release takes it.
     """
+    if work is None and _is_unknown(job_id):
+        return
     job = _claim(job_id, taking_turns(job_id) if work is None else [])
     if job is None:
         return
     with JobContext(job) as context:
         _finish(job, *_outcome(context, work or kind_of(job.kind).run))
+
+
+def _is_unknown(job_id: int) -> bool:
+    rows = Job.objects.filter(pk=job_id, state=JobState.QUEUED).exclude(kind__in=kinds())
+    return bool(rows.update(to_send=True, queued_at=timezone.now(), step=UNKNOWN))
 
 
 def next_in_turn(*, job_id: int) -> int | None:

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
-from dashboard.jobs.kinds import kind_of
+from dashboard.jobs.kinds import kind_of, kinds
 from dashboard.jobs.outbox import send
 from dashboard.jobs.tasks import run_job
 from dashboard.models import Job, Model
@@ -122,13 +122,13 @@ def jobs_forget() -> int:
 
 
 def _requeue(job: Job) -> bool:
-    now = timezone.now()
+    now, known = timezone.now(), job.kind in kinds()  # another release knows it, and cleans up after it
     rows = Job.objects.filter(pk=job.pk, state=job.state, attempt=job.attempt)
     if job.state == JobState.QUEUED:
         moved = rows.update(queued_at=now, to_send=True)
-    elif job.cancel_requested:
+    elif known and job.cancel_requested:
         return _give_up(job, rows, state=JobState.CANCELLED, finished_at=now)
-    elif kind_of(job.kind).attempts_in_vain(job) >= MAX_ATTEMPTS:
+    elif known and kind_of(job.kind).attempts_in_vain(job) >= MAX_ATTEMPTS:
         error = f"The worker died {MAX_ATTEMPTS} times while it ran this job. Look into its log before you try again."
         return _give_up(job, rows, state=JobState.FAILED, error=error, finished_at=now)
     else:

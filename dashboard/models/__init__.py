@@ -19,6 +19,7 @@ from dashboard.models.presence import Heartbeat, TableMark
 from dashboard.models.release import Release, ReleaseCheck, ReleaseSpan
 from dashboard.models.replay import Replay, ReplayDifference
 from dashboard.models.rollout import Rollout, RolloutFigures, RolloutMismatch, RolloutSample
+from dashboard.models.schema_change import SchemaChange
 from dashboard.models.server import ModelState, ModelSync, Server, ServerEvent, ServerState
 from dashboard.models.sign_in import SignInCount
 from dashboard.models.token import ApiToken
@@ -69,6 +70,7 @@ __all__ = [
     "RolloutFigures",
     "RolloutMismatch",
     "RolloutSample",
+    "SchemaChange",
     "Server",
     "ServerEvent",
     "ServerState",

@@ -10,9 +10,9 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 from django.db import Error, connection
-from django.db.migrations.loader import MigrationLoader
 
 from dashboard.shared.exceptions import DashboardError, Invalid
+from dashboard.shared.release import check_release
 from repository.core.errors import RepositoryError
 
 # A larger database is not checked at each start, because that reads the whole file.
@@ -55,9 +55,10 @@ def one_sentence() -> Iterator[None]:
         raise CommandError(sentence(_about_file(error))) from None
 
 
-def check_database() -> None:
-    """Check that the database can be used. SQLite checks every page of the file, unless the file has more than CHECKED_BYTES.
+def check_database() -> str:
+    """Check that the database can be used, and return the newer release that has changed it, or "".
 
+    SQLite checks every page of the file, unless the file has more than CHECKED_BYTES.
     Raises Invalid if the database is damaged, or of a newer release. Raises django.db.Error if it cannot be opened.
     """
     with connection.cursor() as cursor:
@@ -69,22 +70,7 @@ def check_database() -> None:
             found = str(cursor.fetchone()[0])
     if found != "ok":
         raise Invalid(_damaged(found.splitlines()[-1]))
-    check_release()
-
-
-def check_release() -> None:
-    """Raise Invalid if a newer release has changed the tables of the database, because this one would misread them."""
-    loader = MigrationLoader(connection)
-    unknown = sorted(
-        name
-        for app, name in set(loader.applied_migrations) - set(loader.disk_migrations)
-        if app in loader.migrated_apps
-    )
-    if unknown:
-        raise Invalid(
-            f"the database was brought up to date by a newer release of Slipway (this one does not know '{unknown[-1]}'): "
-            "start that release, or put back the copy of data folder and database from before the upgrade"
-        )
+    return check_release()
 
 
 def _about_database(error: Error) -> str:

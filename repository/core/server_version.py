@@ -1,4 +1,6 @@
-"""The label in the inference server's version that shows whether its modules are compiled."""
+"""The version of both programs, and the label in the inference server's version that shows whether its modules are compiled."""
+
+VERSION = "0.1.0"  # as in pyproject.toml
 
 _COMPILED = "+compiled"  # a local version label, as in versions of Python packages
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.core.server_version import with_build
+from repository.core.server_version import VERSION, with_build
 from serving.captures.captures import Captures
 from serving.cli.options import Options
 from serving.compiled.loading import Compiled
@@ -45,8 +45,6 @@ log = logging.getLogger(__name__)
 FIRST_LIST_S = 1.0  # pause between two attempts to list the repositories, until each has been listed once
 
 SHOWN_MODELS = 5  # the number of models that the reason of the readiness names
-
-VERSION = "0.1.0"  # as in pyproject.toml
 
 EXTENSIONS = (
     "classification",

@@ -41,6 +41,7 @@ from dashboard.jobs.services import jobs_requeue_lost
 from dashboard.shared.exceptions import Conflict
 from dashboard.uploads.publication import publications_recover, upload_publish
 from dashboard.accounts.tokens import token_authenticate, token_create
+from dashboard.postgresql import references
 from dashboard.shared import changes
 from dashboard.uploads import services as uploads
 from dashboard.uploads.services import upload_cancel, upload_complete, upload_create, upload_receive_chunk, uploads_expire
@@ -107,6 +108,14 @@ assert drift_check() == [] and publications_recover() == [] and uploads_expire()
 jobs_requeue_lost()
 assert summaries_of(models_standing())[0].wanted_versions == [3]
 assert {"dashboard_version", "dashboard_job", "dashboard_auditentry"} <= set(changes.marks()), "what pages follow"
+
+references.SINCE = "0001"  # as if an earlier release knew none of the tables
+references.delete_in_database()
+references.delete_in_database()
+Upload.objects.update(job=None)
+with connection.cursor() as cursor:
+    cursor.execute("DELETE FROM dashboard_model")
+assert not Version.objects.exists() and not Release.objects.exists() and Job.objects.filter(model=None).exists()
 print("all is well")
 """
 

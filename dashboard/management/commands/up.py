@@ -25,6 +25,7 @@ from dashboard.supervisor.readiness import wait_for_models
 from dashboard.supervisor.recorder import Recorder, follow_restart_requests, is_trouble
 from dashboard.supervisor.setup import Prepared, prepare
 from dashboard.supervisor.supervisor import Status, Supervisor
+from repository.core.server_version import VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -52,11 +53,13 @@ class Command(BaseCommand):
                 self._listeners = listeners() if "server" in parts else []
                 for host, ports in ports_by_host(self._listeners).items():
                     check_ports(host, ports)
-                check_database()
+                newer = check_database()
                 prepared = prepare(runs_server="server" in parts)
                 specs = commands.process_specs(parts)
         except KeyboardInterrupt:
             raise CommandError("Interrupted before anything was started.", returncode=130) from None
+        if newer:
+            self._say(f"Release {newer} of Slipway has changed the database; this one, {VERSION}, can use it.")
         self._say_prepared(prepared)
         self._warn_if_open()
         asyncio.run(self._supervise(prepared.server, specs))

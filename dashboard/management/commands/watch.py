@@ -5,7 +5,8 @@ import asyncio
 from django.core.management.base import BaseCommand
 
 from dashboard.servers.selectors import servers
-from dashboard.shared.startup import check_release, one_sentence
+from dashboard.shared.release import check_release
+from dashboard.shared.startup import one_sentence
 from dashboard.supervisor.installation import check_installation
 from dashboard.watch.watcher import watch
 

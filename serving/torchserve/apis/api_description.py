@@ -6,7 +6,7 @@ Source: the OpenAPI specification 3.0.1; paths, parameters and statuses as in do
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from serving.server.inference_server import VERSION
+from repository.core.server_version import VERSION
 
 JsonObject = dict[str, object]
 JSON = "application/json"

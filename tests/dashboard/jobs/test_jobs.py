@@ -17,7 +17,7 @@ from django.utils import timezone
 from dashboard.access.authorisation import SYSTEM, Actor
 from dashboard.jobs.context import JobContext, JobSuperseded
 from dashboard.jobs.kinds import Kind, kinds
-from dashboard.jobs.runner import job_run
+from dashboard.jobs.runner import UNKNOWN, job_run
 from dashboard.jobs.services import job_cancel, job_create, jobs_requeue_lost
 from dashboard.models import AuditEntry, Job
 from dashboard.shared.choices import JobState
@@ -172,6 +172,21 @@ def test_a_job_that_nobody_took_is_announced_again(
         assert jobs_requeue_lost() == 1
     assert unqueued == [job.pk]
     assert jobs_requeue_lost() == 0
+
+
+@pytest.mark.parametrize("cancels", [False, True])
+def test_a_job_of_a_kind_that_only_another_release_knows_waits_for_that(
+    job: Job, monkeypatch: pytest.MonkeyPatch, cancels: bool
+) -> None:
+    monkeypatch.delitem(kinds(), "trial")
+    job_run(job_id=job.pk)
+    job.refresh_from_db()
+    assert (job.state, job.step, job.to_send, job.attempt) == (JobState.QUEUED, UNKNOWN, True, 0)
+    stale = {"heartbeat_at": timezone.now() - LONG_AGO, "cancel_requested": cancels, "attempt": 9}
+    Job.objects.update(state=JobState.RUNNING, **stale)  # its worker died, and this `watch` leads
+    assert jobs_requeue_lost() == 1
+    job.refresh_from_db()
+    assert (job.state, job.error) == (JobState.QUEUED, "")
 
 
 def test_while_workers_are_busy_queued_jobs_are_left_to_wait(job: Job) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.dashboard.web_process import migrate
+from repository.core.server_version import VERSION
+from tests.dashboard.web_process import answers, listening, migrate
 from tests.support.ports import free_ports
 from tests.support.serving_process import PATIENCE_S, ROOT
 from tests.support.up_process import PORT_SETTINGS
@@ -199,12 +200,16 @@ def test_the_doctor_tells_that_the_disk_is_read_only(tmp_path: Path, namespace: 
 # -- a database of a newer release -------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder whose database has had a migration that this release does not bring."""
+    """A data folder whose database has had a migration of a later release, which has taken away what this one needs."""
     data = tmp_path_factory.mktemp("newer") / "data"
     migrate(data)
     with contextlib.closing(sqlite3.connect(data / "db.sqlite3")) as database, database:
         database.execute(
             "INSERT INTO django_migrations (app, name, applied) VALUES ('dashboard', '9999_of_the_future', '2030-01-01')"
+        )
+        database.execute(
+            "INSERT INTO dashboard_schemachange (migration, release, minimum_release) "
+            "VALUES ('9999_of_the_future', '99.2.0', '99.1.0')"
         )
     return data
 
@@ -213,9 +218,19 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_database_of_a_newer_release_is_refused(newer: Path, command: tuple[str, ...]) -> None:
     before = (newer / "db.sqlite3").read_bytes()
     outcome = run(newer, command)
-    is_one_sentence(outcome, "newer release of Slipway", "9999_of_the_future", "start that release")
+    is_one_sentence(outcome, "Release 99.2.0 of Slipway", f"this one, {VERSION}", "start release 99.1.0 or a newer")
     assert (newer / "db.sqlite3").read_bytes() == before
 
 
 def test_the_doctor_tells_that_the_database_is_of_a_newer_release(newer: Path) -> None:
     assert "start that release" in doctor(newer)["database"]
+
+
+def test_a_database_that_a_newer_release_has_only_expanded_is_used(newer: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(newer, data)
+    with contextlib.closing(sqlite3.connect(data / "db.sqlite3")) as database, database:
+        database.execute("UPDATE dashboard_schemachange SET minimum_release = '' WHERE release = '99.2.0'")
+        database.execute("ALTER TABLE dashboard_job ADD COLUMN of_the_future text")
+    with listening(data, "-m", "daphne") as (address, _):
+        assert answers(address)

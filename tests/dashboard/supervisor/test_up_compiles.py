@@ -13,9 +13,9 @@ import httpx
 import psutil
 import pytest
 
+from repository.core.server_version import VERSION
 from serving.compiled.loading import VARIABLE
 from serving.compiled.modules import BUILDS
-from serving.server.inference_server import VERSION
 from tests.dashboard.supervisor.test_up import command_line
 from tests.serving.compiled.test_compiled_modules import can_compile, packages_with_one_compiled_module, run
 from tests.support.serving_process import PATIENCE_S, ROOT, wait_until

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from repository.core.server_version import VERSION
 from serving.compiled.loading import COMMON, SUFFIX, VARIABLE, in_use
 from serving.compiled.modules import BUILDS, MODULES, build_folder, fingerprint
-from serving.server.inference_server import VERSION
 from tests.support.serving_process import PATIENCE_S, ROOT, ServerProcess
 from tools import compile_serving
 

@@ -1,0 +1,517 @@
+"""Counts what fails while one release replaces another on one PostgreSQL and Redis, and while it goes back, under traffic.
+
+    python -m benchmarks.upgrade --older main~50
+
+The older program is a revision of git, the newer one the working tree, whose version is raised if both have the same. Each of
+two machines has a web process, a worker and a watcher. People read pages, programs read over REST, jobs publish models that are
+then asked and deleted, and clients ask the inference server. Each request goes to one of the web processes by chance, so that
+one visit meets both releases. The newer release migrates, replaces every process of one machine, then of the other; then the
+older one comes back in the same way, on the newer tables, and at last the newer one again. If the newer tree has no migration
+that the older one lacks, one is made that expands the tables. In the end a migration takes away what the older one needs: each
+of its commands must refuse in one sentence. An older release from before 0043_upgrade refuses any newer database; then only
+this is checked, and the way back is left out. The exit status is 1 if anything has failed.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import random
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+
+from tests.support import engines
+from tests.support.model_factory import onnx_scale
+from tests.support.ports import HOST, free_ports
+from tests.support.serving_process import PATIENCE_S, ROOT, START_TIMEOUT_S, ServerProcess, wait_until
+from tests.support.up_process import PORT_SETTINGS
+
+FOLDERS = ("dashboard", "serving", "repository", "templates", "static", "tools", "examples", "requirements")
+VERSION = Path("repository/core/server_version.py")
+PAGES = ("/", "/models/", "/jobs/", "/servers/", "/activity/", "/models/base/")
+LISTS = ("models", "jobs", "audit", "servers", "models/base")
+INPUT = {"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [3.0]}
+PARTS = ("watch", "worker", "web")
+COMMANDS = {
+    "web": ("-m", "daphne", "-b", HOST, "-p", "{port}", "dashboard.asgi:application"),
+    "worker": (
+        "-m",
+        "celery",
+        "-A",
+        "dashboard",
+        "--skip-checks",
+        "worker",
+        "--pool=threads",
+        "-c4",
+        "--loglevel=INFO",
+    ),
+    "watch": ("manage.py", "watch"),
+    "up": ("manage.py", "up"),
+}
+PREPARE = """
+from django.contrib.auth import get_user_model
+from dashboard.access.authorisation import Actor
+from dashboard.accounts.accounts import administrator_ensure
+from dashboard.accounts.tokens import token_create
+from dashboard.models import Server, ServerState
+administrator_ensure()
+user = get_user_model().objects.get()
+http, grpc, metrics = {ports}
+server = Server.objects.create(name="local", bundled=True, http_url=f"http://127.0.0.1:{{http}}",
+    grpc_url=f"127.0.0.1:{{grpc}}", metrics_url=f"http://127.0.0.1:{{metrics}}")
+ServerState.objects.create(server=server)
+print(token_create(user=user, actor=Actor(user=user), name="t", rights=["read", "write", "upload_code", "admin"])[1])
+"""
+# Each model gets a row in a table that the older release does not know.
+EXPANDS = """from django.db import migrations, models
+class Migration(migrations.Migration):
+    dependencies = [("dashboard", "{last}")]
+    operations = [
+        migrations.AddField("job", "of_the_future", models.TextField(db_default="new")),
+        migrations.CreateModel("OfTheFuture", [
+            ("id", models.BigAutoField(primary_key=True)), ("model", models.ForeignKey("dashboard.model", models.CASCADE)),
+        ]),
+        migrations.RunSQL('''
+            CREATE FUNCTION keep_future() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                INSERT INTO dashboard_ofthefuture (model_id) VALUES (NEW.id); RETURN NEW; END $$;
+            CREATE TRIGGER keep_future AFTER INSERT ON dashboard_model FOR EACH ROW EXECUTE FUNCTION keep_future();
+        '''),
+    ]
+"""
+CONTRACTS = """from django.db import migrations
+class Migration(migrations.Migration):
+    minimum_release = "{minimum}"
+    dependencies = [("dashboard", "{last}")]
+    operations = [migrations.RemoveField("job", "step")]
+"""
+
+
+# -- the programs ------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Program:
+    """A release in a folder of its own."""
+
+    root: Path
+    name: str
+
+    @property
+    def version(self) -> str:
+        found = re.search(r'^VERSION = "(.+)"', (self.root / VERSION).read_text(), re.MULTILINE)
+        return found[1] if found else ""
+
+    @property
+    def migrations(self) -> set[str]:
+        return {path.stem for path in (self.root / "dashboard" / "migrations").glob("0*.py")}
+
+    @property
+    def expects_newer(self) -> bool:
+        """Return whether it reads what newer releases demand of it."""
+        return (self.root / "dashboard" / "shared" / "release.py").exists()
+
+    def takes(self, variable: str) -> bool:
+        """Return whether it has this setting: an unknown one is refused."""
+        known = (self.root / "dashboard" / "shared" / "environment.py").read_text()
+        return not variable.startswith("SLIPWAY_") or f'"{variable}"' in known
+
+    def with_migration(self, root: Path, text: str, version: str) -> "Program":
+        """Return a copy with another migration and version."""
+        shutil.copytree(self.root, root)
+        last = max(self.migrations)
+        name = f"{int(last[:4]) + 1:04}_of_the_future.py"
+        (root / "dashboard" / "migrations" / name).write_text(text.replace("{last}", last))
+        (root / VERSION).write_text((root / VERSION).read_text().replace(f'"{self.version}"', f'"{version}"'))
+        return Program(root, version)
+
+
+def of_revision(revision: str, root: Path) -> Program:
+    packed = subprocess.run(
+        ["git", "archive", revision, "manage.py", "pyproject.toml", *FOLDERS], cwd=ROOT, check=True, capture_output=True
+    ).stdout
+    with tarfile.open(fileobj=BytesIO(packed)) as archive:
+        archive.extractall(root, filter="data")
+    return Program(root, revision)
+
+
+def of_working_tree(root: Path, version: str) -> Program:
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    for name in ("manage.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, root / name)
+    if version:
+        path = root / VERSION
+        path.write_text(re.sub(r'^VERSION = ".+"', f'VERSION = "{version}"', path.read_text(), flags=re.MULTILINE))
+    return Program(root, "the working tree")
+
+
+# -- the machines ------------------------------------------------------------------------------------------------------
+@dataclass
+class Web:
+    """A web process, as a balancer sees it."""
+
+    port: int
+    asked: int = 0  # requests under way
+
+
+class Refused(Exception):
+    """A program ended at its start. text: what it said."""
+
+
+@dataclass
+class Machines:
+    """Two machines on one database. webs: those that the balancer sends requests to."""
+
+    folder: Path
+    shared: bool
+    environment: dict[str, str]
+    ports: list[int]
+    running: dict[tuple[str, int], tuple["subprocess.Popen[bytes]", Program]] = field(default_factory=dict)
+    webs: list[Web] = field(default_factory=list)
+
+    def data(self, machine: int) -> Path:
+        return self.folder / (f"data{machine}" if self.shared else "data")
+
+    def parts(self, machine: int) -> tuple[str, ...]:
+        """Return what runs on a machine. Without a shared folder both have one data folder, and that one watcher."""
+        return PARTS if self.shared or machine == 0 else PARTS[1:]
+
+    def command(self, program: Program, machine: int, *arguments: str, **more: str) -> dict[str, Any]:
+        words = [word.replace("{port}", str(self.ports[machine])) for word in arguments]
+        given = {**self.environment, "SLIPWAY_DATA": str(self.data(machine)), **more}
+        environment = {name: value for name, value in given.items() if program.takes(name)}
+        return {"args": [sys.executable, *words], "cwd": program.root, "env": environment}
+
+    def finished(self, program: Program, *arguments: str, **more: str) -> tuple[int, str]:
+        """Run a command to its end. more: settings. Return its exit status and what it said."""
+        how = self.command(program, 0, *arguments, **more)
+        done = subprocess.run(
+            **how, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=START_TIMEOUT_S, check=False
+        )
+        return done.returncode, done.stdout.strip()
+
+    def start(self, program: Program, part: str, machine: int) -> None:
+        """Start a process, and wait until it works. Raises Refused if it ends."""
+        log = self.folder / f"{part}{machine}.log"
+        before, began = (log.stat().st_size if log.exists() else 0), time.time()
+        with log.open("ab") as file:
+            command = self.command(program, machine, *COMMANDS[part])
+            process = subprocess.Popen(**command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+        self.running[part, machine] = process, program
+        wait_until(
+            lambda: process.poll() is not None or self._works(part, machine, log, before, began),
+            START_TIMEOUT_S,
+            f"the start of {part}",
+        )
+        if process.poll() is not None:
+            raise Refused(log.read_text()[before:].strip())
+        if part == "web":
+            self.webs.append(Web(self.ports[machine]))
+
+    def _works(self, part: str, machine: int, log: Path, before: int, began: float) -> bool:
+        if part == "web":
+            with contextlib.suppress(httpx.HTTPError):
+                return httpx.get(f"http://{HOST}:{self.ports[machine]}/healthz", trust_env=False).status_code == 200
+            return False
+        if part == "worker":
+            return b" ready." in log.read_bytes()[before:]
+        beats = (self.data(machine) / "heartbeats").glob("watch*")
+        return any(path.stat().st_mtime > began for path in beats if path.exists())
+
+    async def stop(self, part: str, machine: int) -> None:
+        if part == "web":  # a balancer takes it out, and lets requests end
+            web = next(web for web in self.webs if web.port == self.ports[machine])
+            self.webs.remove(web)
+            async with asyncio.timeout(PATIENCE_S):
+                while web.asked:
+                    await asyncio.sleep(0.05)
+        process, _ = self.running.pop((part, machine))
+        process.send_signal(signal.SIGTERM)
+        await asyncio.to_thread(process.wait, PATIENCE_S)
+
+    async def replace(self, program: Program, machine: int) -> None:
+        for part in self.parts(machine):
+            await self.stop(part, machine)
+            await asyncio.to_thread(self.start, program, part, machine)
+
+    def end(self) -> None:
+        for process, _ in self.running.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+# -- the traffic -------------------------------------------------------------------------------------------------------
+class Failed(Exception):
+    """A request failed. The text is the reason."""
+
+
+class Traffic:
+    """Clients in a closed loop. asked, failures: how many, by phase and kind, and by phase, kind and reason."""
+
+    def __init__(self, machines: Machines, token: str, password: str, inference: str, model: bytes) -> None:
+        self._machines, self._password, self._inference, self._model = machines, password, inference, model
+        self._bearer = {"Authorization": f"Bearer {token}"}
+        self.phase = "the older release"
+        self.asked: Counter[tuple[str, str]] = Counter()
+        self.failures: Counter[tuple[str, str, str]] = Counter()
+        self.slowest: dict[tuple[str, str], float] = {}
+        self._going = True
+
+    @contextlib.asynccontextmanager
+    async def running(self, seconds: float) -> AsyncIterator[None]:
+        kinds: list[tuple[str, Callable[[httpx.AsyncClient], Awaitable[None]]]] = [
+            *(("pages", self._visit), ("pages", self._visit), ("REST", self._list), ("REST", self._list)),
+            *(("publishing", self._publish), ("publishing", self._publish), ("inference", self._infer)),
+        ]
+        async with asyncio.TaskGroup() as clients:
+            for kind, ask in kinds:
+                clients.create_task(self._loop(kind, ask))
+            try:
+                await asyncio.sleep(seconds)
+                yield
+            finally:
+                self._going = False
+
+    async def _loop(self, kind: str, ask: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
+        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S, follow_redirects=True) as client:
+            while self._going:
+                phase, began = self.phase, time.monotonic()
+                try:
+                    await ask(client)
+                except (Failed, httpx.HTTPError) as error:
+                    self.failures[phase, kind, f"{type(error).__name__}: {error}"[:300]] += 1
+                self.asked[phase, kind] += 1
+                took = time.monotonic() - began
+                self.slowest[phase, kind] = max(took, self.slowest.get((phase, kind), 0.0))
+                await asyncio.sleep(0.01 if kind == "inference" else 0.1)
+
+    async def _ask(self, client: httpx.AsyncClient, method: str, path: str, *good: int, **how: Any) -> httpx.Response:
+        """Ask one of the web processes. Raises Failed for a status other than 200 and `good`."""
+        web = random.choice(self._machines.webs)
+        web.asked += 1
+        try:
+            answer = await client.request(method, f"http://{HOST}:{web.port}{path}", **how)
+        finally:
+            web.asked -= 1
+        if answer.status_code not in (200, *good):
+            where = re.sub(r"[0-9a-f-]{8,}|\d+", "N", path)
+            said = answer.text if "json" in answer.headers.get("Content-Type", "") else ""
+            raise Failed(f"{method} {where}: {answer.status_code} {said}")
+        return answer
+
+    async def _visit(self, client: httpx.AsyncClient) -> None:
+        """Read a page, and one of the files that it names; sign in if nobody is."""
+        page = await self._ask(client, "GET", random.choice(PAGES))
+        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
+        if 'name="password"' in page.text and token:
+            given = {"username": "admin", "password": self._password, "csrfmiddlewaretoken": token[1]}
+            page = await self._ask(client, "POST", page.url.raw_path.decode(), data=given)
+            if 'name="password"' in page.text:
+                raise Failed("the sign-in was not accepted")
+        if "<h1" not in page.text:
+            raise Failed(f"no heading on {page.url.path}")
+        await self._ask(client, "GET", random.choice(re.findall(r'(?:src|href)="(/static/[^"#]+)"', page.text)))
+
+    async def _list(self, client: httpx.AsyncClient) -> None:
+        await self._ask(client, "GET", f"/api/v1/{random.choice(LISTS)}", headers=self._bearer)
+
+    async def _infer(self, client: httpx.AsyncClient, name: str = "base") -> None:
+        answer = await client.post(f"{self._inference}/v2/models/{name}/infer", json={"inputs": [INPUT]})
+        if answer.status_code != 200 or answer.json()["outputs"][0]["data"] != [6.0]:
+            raise Failed(f"{answer.status_code} {answer.text}")
+
+    async def _publish(self, client: httpx.AsyncClient) -> None:
+        """Publish a model, ask it, and delete it."""
+        name = f"m{secrets.token_hex(6)}"
+        await self.publish(client, name)
+        await self._infer(client, name)
+        await self._ask(client, "POST", f"/api/v1/models/{name}/unload", headers=self._bearer)
+        await self._until(client, f"/api/v1/models/{name}", "unloaded")
+        await self._ask(client, "DELETE", f"/api/v1/models/{name}?confirm={name}", 204, headers=self._bearer)
+
+    async def publish(self, client: httpx.AsyncClient, name: str) -> None:
+        files = {"model_name": name, "files": [{"path": "model.onnx", "size": len(self._model)}]}
+        upload = (await self._ask(client, "POST", "/api/v1/uploads", 201, json=files, headers=self._bearer)).json()
+        address = f"/api/v1/uploads/{upload['id']}"
+        sent = {"content": self._model, "headers": {**self._bearer, "Content-Type": "application/octet-stream"}}
+        await self._ask(client, "PUT", f"{address}/files/0?offset=0", 204, **sent)
+        await self._ask(client, "POST", f"{address}/complete", 202, headers=self._bearer)
+        await self._until(client, address, "inspected")
+        await self._ask(client, "POST", f"{address}/publish", 201, 202, json={"make_live": True}, headers=self._bearer)
+        await self._until(client, address, "published")
+        await self._until(client, f"/api/v1/models/{name}", "ready")
+
+    async def _until(self, client: httpx.AsyncClient, path: str, expected: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            found = (await self._ask(client, "GET", path, headers=self._bearer)).json()
+            if found["state"] == expected:
+                return
+            if found["state"] == "failed" or time.monotonic() > deadline:
+                raise Failed(
+                    f"expected {expected}, but it is {found['state']}: {found.get('error') or found.get('reason')}"
+                )
+            await asyncio.sleep(0.2)
+
+    def begin(self, phase: str) -> None:
+        self.phase = phase
+        print(f"{phase} ...", flush=True)
+
+    def report(self) -> None:
+        for phase in dict.fromkeys(phase for phase, _ in self.asked):
+            counts = ", ".join(
+                f"{kind} {count:,} (slowest {self.slowest[of, kind]:.1f} s)"
+                for (of, kind), count in sorted(self.asked.items())
+                if of == phase
+            )
+            print(f"{phase}: {counts}; failed {sum(n for (of, *_), n in self.failures.items() if of == phase)}")
+        for (phase, kind, reason), count in self.failures.most_common(30):
+            print(f"  {count:>5} {phase}, {kind}: {reason}")
+        print(f"{self.asked.total():,} in all, {self.failures.total():,} failed", flush=True)
+
+
+# -- the parts ---------------------------------------------------------------------------------------------------------
+def refusals(machines: Machines, program: Program) -> bool:
+    """Start each command of a program that must refuse, and say what it said. Return whether each said one sentence."""
+    good = True
+    free = dict(zip(PORT_SETTINGS, map(str, free_ports(4)), strict=True))
+    for part in ("up", *PARTS):
+        status, said = machines.finished(program, "-W", "ignore", *COMMANDS[part], **free)
+        fine = status == 1 and len(said.splitlines()) == 1 and "Traceback" not in said
+        print(f"  {part}: {'' if fine else f'NOT ONE SENTENCE, status {status}: '}{said[-600:]}")
+        good &= fine
+    return good
+
+
+def report_jobs(database: str) -> None:
+    with psycopg.connect(database) as session:
+        rows = session.execute(
+            "SELECT state, attempt, count(*) FROM dashboard_job GROUP BY state, attempt ORDER BY 1, 2"
+        ).fetchall()
+    print("jobs by state and attempt:", ", ".join(f"{state} {attempt}: {count}" for state, attempt, count in rows))
+
+
+async def measure(older: Program, newer: Program, machines: Machines, traffic: Traffic, seconds: float) -> bool:
+    """Go forth, back and forth again. Return whether nothing failed."""
+    for machine in (0, 1):
+        for part in machines.parts(machine):
+            await asyncio.to_thread(machines.start, older, part, machine)
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client:
+        await traffic.publish(client, "base")
+
+    async def replace(program: Program, word: str) -> None:
+        traffic.begin(f"one machine {word}")
+        await machines.replace(program, 0)
+        traffic.begin(f"both releases ({word})")
+        await asyncio.sleep(seconds)
+        traffic.begin(f"the other machine {word}")
+        await machines.replace(program, 1)
+        traffic.begin(f"after ({word})")
+        await asyncio.sleep(seconds)
+
+    good = True
+    async with traffic.running(seconds):
+        traffic.begin("migration")
+        began = time.monotonic()
+        status, said = await asyncio.to_thread(machines.finished, newer, "manage.py", "migrate", "-v0")
+        assert status == 0, said
+        print(f"migrated in {time.monotonic() - began:.1f} s", flush=True)
+        traffic.begin("the older release on newer tables")
+        await asyncio.sleep(seconds)
+        await replace(newer, "forth")
+        if older.expects_newer:
+            await replace(older, "back")
+            await replace(newer, "forth again")
+        else:
+            print("the older release does not read what newer ones demand; each of its commands says:")
+            good &= await asyncio.to_thread(refusals, machines, older)
+    return good and not traffic.failures
+
+
+def contract(machines: Machines, older: Program, newer: Program, root: Path) -> bool:
+    """Take away a column that the older release needs. Return whether it refuses then, and the newer one does not."""
+    contracted = newer.with_migration(root, CONTRACTS.replace("{minimum}", newer.version), "0.3.0")
+    status, said = machines.finished(contracted, "manage.py", "migrate", "-v0")
+    assert status == 0, said
+    print(f"after a migration of release 0.3.0 for programs from {newer.version} on, the older release says:")
+    refused = refusals(machines, older)
+    asks = "from dashboard.shared.release import check_release; print(check_release())"
+    return machines.finished(newer, "manage.py", "shell", "--no-imports", "-c", asks) == (0, "0.3.0") and refused
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--older", default="main", help="a revision of git")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each phase in which nothing is replaced")
+    given = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-upgrade-")))
+        older = of_revision(given.older, folder / "older")
+        newer = of_working_tree(folder / "newer", "0.2.0" if older.version in ("", "0.1.0") else "")
+        if not newer.migrations - older.migrations:
+            newer = newer.with_migration(folder / "expanded", EXPANDS, newer.version)
+        new = sorted(newer.migrations - older.migrations)
+        print(f"older: {given.older} {older.version}; newer: {newer.version}, with {', '.join(new)}", flush=True)
+        postgres = stack.enter_context(engines.postgres())
+        redis = stack.enter_context(engines.redis())
+        database = engines.new_database(postgres.port, "upgrade")
+        ports = free_ports(5)
+        password = secrets.token_hex(8)
+        shared = older.takes("SLIPWAY_SHARED")
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("SLIPWAY_", "PYTHONPATH"))},
+            **{f"SLIPWAY_{key}_KEY": key.lower() * 8 for key in ("SECRET", "CONTROL", "INFER")},
+            "DJANGO_SETTINGS_MODULE": "dashboard.settings",
+            "DATABASE_URL": database,
+            "REDIS_URL": f"redis://127.0.0.1:{redis.port}/0",
+            "SLIPWAY_SHARED": str(folder / ("shared" if shared else "data")),
+            "SLIPWAY_ADMIN_PASSWORD": password,
+        }
+        repository = folder / ("shared" if shared else "data") / "models"
+        repository.mkdir(parents=True)
+        if not shared:  # releases from before the variables of keys have them in files
+            for key in ("secret", "control", "infer"):
+                (folder / "data" / f"{key}_key").write_text(key * 8)
+        machines = Machines(folder, shared, environment, ports)
+        stack.callback(machines.end)
+        for command in (("migrate", "-v0"), ("shell", "--no-imports", "-c", PREPARE.format(ports=ports[2:]))):
+            status, said = machines.finished(older, "manage.py", *command)
+            assert status == 0, said
+        onnx_scale(folder / "source", "base")
+        model = next((folder / "source").rglob("*.onnx")).read_bytes()
+        server = ServerProcess(
+            repository,
+            *("--model-control-mode=explicit", f"--http-port={ports[2]}", f"--grpc-port={ports[3]}"),
+            f"--metrics-port={ports[4]}",
+            f"--http-restricted-api=model-repository,shared-memory,logging,trace:slipway-control-key={'control' * 8}",
+            cwd=older.root,
+            environment={"PYTHONPATH": str(older.root)},
+            wait="live",
+        )
+        stack.enter_context(server)
+        traffic = Traffic(machines, said.splitlines()[-1], password, f"http://{HOST}:{ports[2]}", model)
+        try:
+            good = asyncio.run(measure(older, newer, machines, traffic, given.seconds))
+        finally:
+            traffic.report()
+            report_jobs(database)
+        return 0 if contract(machines, older, newer, folder / "contracted") and good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
