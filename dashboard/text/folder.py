@@ -145,7 +145,7 @@ def _check_mark(folder: Path) -> None:
         raise place.error(f"expected 'form: {FORM}', which is the form that this release reads")
     if value.get(_UNFINISHED):
         raise Invalid(
-            f"{MARK}: the export of this folder was broken off; export it again, or take the line '{_UNFINISHED}' out"
+            f"in {MARK}: the export of this folder was broken off; export it again, or take the line '{_UNFINISHED}' out"
         )
 
 
@@ -156,7 +156,7 @@ def _paths(folder: Path) -> Iterator[tuple[Kind, str, Path]]:
         if path.name in whole:
             yield whole[path.name], INSTALLATION, path
         elif path.suffix in _OURS and path.name != MARK:
-            raise Invalid(f"{path.name}: there is no such file of a text; expected {', '.join(whole)}")
+            raise Invalid(f"the file {path.name} is none of a text; expected {', '.join(whole)}")
     of_model = {kind.file: kind for kind in KINDS if kind.of_model}
     for model in sorted((folder / _MODELS).iterdir()) if (folder / _MODELS).is_dir() else ():
         for path in sorted(model.iterdir()) if model.is_dir() else ():
@@ -164,21 +164,21 @@ def _paths(folder: Path) -> Iterator[tuple[Kind, str, Path]]:
                 yield of_model[path.name], model.name, path
             elif path.suffix in _OURS:
                 where = f"{_MODELS}/{model.name}/{path.name}"
-                raise Invalid(f"{where}: there is no such file of a model; expected {', '.join(of_model)}")
+                raise Invalid(f"the file {where} is none of a model; expected {', '.join(of_model)}")
 
 
 def _content(path: Path, shown: str) -> str:
     try:
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode):
-            raise Invalid(f"{shown}: expected a file, not a link or a folder")
+            raise Invalid(f"in {shown}: expected a file, not a link or a folder")
         if status.st_size > _MOST_BYTES:
-            raise Invalid(f"{shown}: the file has {status.st_size} bytes; at most {_MOST_BYTES} are read")
+            raise Invalid(f"in {shown}: the file has {status.st_size} bytes; at most {_MOST_BYTES} are read")
         return path.read_text("utf-8")
     except UnicodeDecodeError:
-        raise Invalid(f"{shown}: the file is not UTF-8") from None
+        raise Invalid(f"in {shown}: the file is not UTF-8") from None
     except OSError as error:
-        raise Invalid(f"{shown}: the file cannot be read: {error.strerror}") from None
+        raise Invalid(f"in {shown}: the file cannot be read: {error.strerror}") from None
 
 
 # -- writing -------------------------------------------------------------------------------------------------------------

@@ -163,7 +163,9 @@ def _normal_text(text: str) -> str:
 
 
 def _write_configuration(change: Change, actor: Actor, kept: Secrets) -> None:
-    config_apply(model=change.model, document=Document(change.after), actor=actor)
+    model, document = change.model, Document(change.after)
+    if not document.same_text(current_document(model)):  # the folder that was just adopted usually has this text
+        config_apply(model=model, document=document, actor=actor)
 
 
 @repository_errors()

@@ -188,8 +188,10 @@ def _write_quota(change: Change, actor: Actor, kept: Secrets) -> None:
         return
     if of == "token":
         person, _, token_name = name.partition(": ")
-        rows = ApiToken.objects.filter(user__username=person, name=token_name)
-        name = next((token.prefix for token in rows), name)
+        rows = list(ApiToken.objects.filter(user__username=person, name=token_name))
+        if not rows:
+            raise NotFound(f"there is no token '{token_name[:100]}' of '{person[:100]}'")
+        name = rows[0].prefix
     quota_set(actor=actor, of=of, name=name, limits=change.after)
 
 

@@ -6,7 +6,7 @@ each other entry: a failure leaves whole models, and applying again goes on from
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from dashboard.catalog.services import model_load, model_unload
 from dashboard.models import Model
 from dashboard.releases.storage import managed_repository
 from dashboard.shared.choices import DesiredState
-from dashboard.shared.exceptions import DashboardError, Invalid
+from dashboard.shared.exceptions import DashboardError, Invalid, Problem
 from dashboard.text.kinds import Change, Secrets
 from dashboard.text.models import MODELS, VERSIONS
 from dashboard.text.plan import Plan, Step
@@ -81,14 +81,14 @@ def text_apply(
     refused = plan.refusals(actor)
     failed = [sentence for sentence in refused.values() if sentence]
     if failed and not partial:
-        raise Invalid(_in_one(failed, "nothing was applied"))
+        raise Invalid(f"{_some(failed, '; ')}; nothing was applied", [Problem(sentence) for sentence in failed])
     made = secrets_needed(plan)
     if secrets is None and made:
         raise Invalid(f"new secrets are made for {_some(made)}: name a file for them by --secrets FILE")
     run = _Run(plan, actor, partial, SecretsFile(secrets) if secrets and made else _NoSecrets(), failed)
     try:
         with audit_parts():
-            run.steps([step for number, step in enumerate(plan.steps) if number not in refused], progress)
+            run.steps(_applicable(plan.steps, refused, run.left_out), progress)
             run.loads()
     finally:
         if run.done:
@@ -103,10 +103,12 @@ class _NoSecrets:
 
 
 class _Run:
-    """One application of a plan. done: kind -> how many steps of it were applied."""
+    """One application of a plan. done: kind -> how many steps of it were applied. left_out: models that stay as they are,
+    because a step of them was refused, or failed."""
 
     def __init__(self, plan: Plan, actor: Actor, partial: bool, secrets: Secrets, failed: list[str]) -> None:
         self.done: Counter[str] = Counter()
+        self.left_out: set[str] = set()
         self._plan, self._actor, self._partial, self._secrets, self._failed = plan, actor, partial, secrets, failed
 
     def steps(self, steps: list[Step], progress: Callable[[int, int], None]) -> None:
@@ -125,7 +127,7 @@ class _Run:
             name: DesiredState.LOADED if load else DesiredState.UNLOADED for name, load in self._plan.loaded.items()
         }
         for state, act in ((DesiredState.LOADED, model_load), (DesiredState.UNLOADED, model_unload)):
-            for name in sorted(now):
+            for name in sorted(now.keys() - self.left_out):
                 if wanted[name] == state and Model.objects.get(name=name).desired_state != state:
                     with self._told(Step(MODELS, Change(name, "", None, {}), Place(MODELS.path(name)))):
                         act(model=Model.objects.get(name=name), actor=self._actor)
@@ -158,10 +160,17 @@ class _Run:
         except DashboardError as error:
             if self._partial:
                 self._failed.append(error.message)
+                self.left_out.add(step.change.scope)
                 return
             if self.done:
                 error.message += f"; {self.done.total()} changes were applied before: correct this, and apply again"
             raise
+
+
+def _applicable(steps: list[Step], refused: Container[int], left_out: set[str]) -> list[Step]:
+    """Return the steps that are not refused, without those of a model of which one is; add such models to `left_out`."""
+    left_out |= {step.change.scope for number, step in enumerate(steps) if step.kind.of_model and number in refused}
+    return [step for number, step in enumerate(steps) if number not in refused and step.change.scope not in left_out]
 
 
 def _groups(steps: list[Step]) -> list[list[Step]]:
@@ -189,14 +198,6 @@ def _one_transaction(name: str) -> Iterator[None]:
         raise
 
 
-def _in_one(sentences: list[str], after: str) -> str:
-    return (
-        "; ".join(sentences[:_SHOWN])
-        + (f"; and {len(sentences) - _SHOWN} more" if len(sentences) > _SHOWN else "")
-        + f"; {after}"
-    )
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+def _some(names: list[str], between: str = ", ") -> str:
+    more = f"{between}and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return between.join(names[:_SHOWN]) + more

@@ -54,7 +54,7 @@ class Place:
         known = (self.lines.get(self.trail[:length]) for length in range(len(self.trail), -1, -1))
         line = next((found for found in known if found), 0)
         named = ": ".join(str(key)[:100] for key in self.trail if not isinstance(key, int) or isinstance(key, bool))
-        return Invalid(f"{self.file}{f', line {line}' if line else ''}{f', {named}' if named else ''}: {message}")
+        return Invalid(f"in {self.file}{f', line {line}' if line else ''}{f', {named}' if named else ''}: {message}")
 
 
 def checked(value: object, shape: Any, place: Place) -> Any:

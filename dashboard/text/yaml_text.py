@@ -8,6 +8,7 @@ from dashboard.shared.exceptions import Invalid
 from dashboard.text.shapes import Place
 
 _WIDTH = 120
+_MANY = 1000  # a longer list of plain values is a tensor, whose elements need no line
 
 
 def read(content: str, file: str) -> tuple[Any, Place]:
@@ -25,10 +26,10 @@ def read(content: str, file: str) -> tuple[Any, Place]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f", line {mark.line + 1}" if mark is not None else ""
-        raise Invalid(f"{file}{where}: this is no YAML: {error.problem or error.context}") from None
+        raise Invalid(f"in {file}{where}: this is no YAML: {error.problem or error.context}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         reason = (str(error).splitlines() or [""])[0]
-        raise Invalid(f"{file}: this is no YAML: {reason[:200]}") from None
+        raise Invalid(f"in {file}: this is no YAML: {reason[:200]}") from None
     finally:
         loader.dispose()
 
@@ -40,8 +41,8 @@ def _value(loader: Any, node: yaml.Node, place: Place, lines: dict[tuple[object,
         raise place.error("aliases (such as *name) are not read; write the value again")
     seen.add(id(node))
     if isinstance(node, yaml.SequenceNode):
-        if all(isinstance(one, yaml.ScalarNode) for one in node.value):
-            return [loader.construct_object(one) for one in node.value]  # a tensor may have a million
+        if len(node.value) > _MANY and all(isinstance(one, yaml.ScalarNode) for one in node.value):
+            return [loader.construct_object(one) for one in node.value]
         return [_value(loader, one, place.at(number), lines, seen) for number, one in enumerate(node.value)]
     if isinstance(node, yaml.MappingNode):
         found: dict[object, object] = {}

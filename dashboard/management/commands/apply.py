@@ -62,6 +62,10 @@ class Command(BaseCommand):
                 secrets=options["secrets"],
                 progress=self._progress,
             )
+        except Invalid as error:
+            if len(error.problems) < 2:
+                raise
+            raise CommandError(_lines([*(one.message for one in error.problems), "nothing was applied"])) from None
         except KeyboardInterrupt:
             raise CommandError(
                 "Interrupted. Each model is as before or as in the folder; apply again to go on.", returncode=130
@@ -69,8 +73,7 @@ class Command(BaseCommand):
         self._say_kept(plan)
         self.stdout.write(f"Applied {found.done} changes." if found.done else "Nothing to change.")
         if found.failed:
-            lines = "\n".join(sentence(reason) for reason in found.failed)
-            raise CommandError(f"Not applied:\n{lines}")
+            raise CommandError(_lines([*found.failed, "the rest was applied"]))
 
     def _say_kept(self, plan: Plan) -> None:
         for entry in plan.kept:
@@ -86,3 +89,7 @@ def _actor(name: str) -> Actor:
     if user is None:
         raise Invalid(f"there is no active account '{name[:150]}'")
     return Actor(user=user)
+
+
+def _lines(reasons: list[str]) -> str:
+    return "\n".join(map(sentence, reasons))
