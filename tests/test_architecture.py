@@ -71,6 +71,7 @@ ROOMS: dict[str, list[str]] = {
         "imports",
         "objectives",
         "alerts",
+        "text",
         "overview",
         "watch",
         "supervisor",

@@ -20,7 +20,7 @@ from repository.config import model_config
 from repository.config.document import Document
 from repository.core.errors import InvalidConfig
 from repository.core.layout import check_name
-from repository.files import drift, storage
+from repository.files import drift
 from repository.files.drift import Fingerprint
 
 _NOTHING: Fingerprint = {"config": "", "files": {}}
@@ -196,7 +196,7 @@ def _adopt_versions(model: Model, actor: Actor) -> None:
 
 def _adopt_version(model: Model, number: int, actor: Actor) -> Version:
     folder = managed_repository().version_dir(model.name, number)
-    manifest, archive, reader = storage.hash_tree(folder), facts_in(folder), reader_in(folder)
+    manifest, archive, reader = drift.manifest(folder), facts_in(folder), reader_in(folder)
     document = on_disk(model.name).document
     config = document.message
     return Version.objects.create(

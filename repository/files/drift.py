@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from repository.core.layout import CONFIG_FILE, OVERLAY_FILE, parse_version
-from repository.files.storage import hash_file
+from repository.files.storage import Manifest, hash_file, plain_files
 
 File = list[int | str]  # size, mtime in ns, SHA-256
 
@@ -39,6 +39,15 @@ def fingerprint(model_dir: Path, previous: Fingerprint | None = None) -> Fingerp
             continue
     config = files.pop(CONFIG_FILE, None)
     return {"config": str(config[2]) if config else "", "files": files}
+
+
+def manifest(version_dir: Path) -> Manifest:
+    """Return the manifest of a version's files, without those that Python has written since it was published.
+
+    Raises UnsafePath if one is a link or a device.
+    """
+    names = [name for name in plain_files(version_dir) if not _IGNORED.search(name)]
+    return Manifest({name: hash_file(version_dir / name) for name in names})
 
 
 def compare(recorded: Fingerprint, current: Fingerprint) -> list[str]:
