@@ -92,7 +92,7 @@ def storage_options(address: RemoteAddress, environment: Mapping[str, str] = os.
 
 def _s3_options(address: RemoteAddress, given: JsonObject) -> dict[str, object]:
     client: JsonObject = {}
-    config: dict[str, object] = {"connect_timeout": 5, "read_timeout": SILENCE_S, "retries": {"max_attempts": 1}}
+    config: dict[str, object] = {"connect_timeout": 5, "read_timeout": SILENCE_S, "retries": {"max_attempts": 2}}
     if address.endpoint:
         client["endpoint_url"] = address.endpoint
         config["s3"] = {"addressing_style": "path"}

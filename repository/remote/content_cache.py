@@ -131,7 +131,6 @@ class ContentCache:
             if sha256 not in ("", digest):
                 part.unlink()
                 raise Unreachable(f"the content with SHA-256 {sha256[:12]}… has another hash in the store")
-            file.flush()
             os.fchmod(file.fileno(), 0o444)
             status = os.fstat(file.fileno())
             part.replace(target or self._objects / digest)
@@ -224,6 +223,7 @@ def _fill(file: BinaryIO, size: int, read: Read) -> str:
         have += len(chunk)
     for chunk in read(have) if have < size else ():
         file.write(chunk)
+        file.flush()  # a process that is killed leaves what it has for the next one
         digest.update(chunk)
         have += len(chunk)
     if have > size:

@@ -28,7 +28,7 @@ Listing = tuple[Row, ...]
 T = TypeVar("T")
 
 COPY_ATTEMPTS = 3
-READ_ATTEMPTS = 3  # without progress
+READ_ATTEMPTS = 2  # without progress
 READERS = 4  # objects that are read at a time, each through at most two chunks of memory
 _TOKENS = ("ETag", "etag", "md5Hash", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs"}
@@ -312,7 +312,7 @@ def file_system(address: RemoteAddress) -> tuple[FileSystem, str]:
         raise Unreachable(_missing(address.protocol)) from error
     system = kind(**storage_options(address) | {"skip_instance_cache": True, "use_listings_cache": False})
     if hasattr(system, "retries"):
-        system.retries = 2
+        system.retries = 1  # botocore tries again, see `storage_options`
     return system, str(kind._strip_protocol(address.url)).rstrip("/")
 
 

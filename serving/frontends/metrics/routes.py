@@ -56,6 +56,7 @@ class MetricsSource:
                 self.server.listing_problems(),
                 len(self.server.held_models()),
                 self.server.unready_models(),
+                self.server.repositories_from_cache(),
             ),
         )
         yield self.server.custom_metrics()
