@@ -31,6 +31,11 @@ CHUNK_BYTES = 8 << 20
 PART_KEPT_S = 7 * 86400.0  # how long a broken download waits for the process that continues it
 PLACE_ATTEMPTS = 3
 
+
+class WrongContent(Unreachable):
+    """Raised when the store gives content whose hash is not the wanted one."""
+
+
 # Reads the content from this byte on, in chunks. Raises RepositoryError.
 Read = Callable[[int], Iterator[bytes]]
 
@@ -130,7 +135,7 @@ class ContentCache:
             digest = _fill(file, size, read)
             if sha256 not in ("", digest):
                 part.unlink()
-                raise Unreachable(f"the content with SHA-256 {sha256[:12]}… has another hash in the store")
+                raise WrongContent(f"the content with SHA-256 {sha256[:12]}… has another hash in the store")
             os.fchmod(file.fileno(), 0o444)
             status = os.fstat(file.fileno())
             part.replace(target or self._objects / digest)

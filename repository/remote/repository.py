@@ -2,24 +2,30 @@
 
 A listing has the name, size, and ETag or time of each object. A model is copied to a staging folder, by way of a cache of
 content (`content_cache`), and listed again: the copy is used only if both listings are equal. Entries of a model's folder (a
-version, config.pbtxt) that have not changed are not copied again. While the store does not answer a new process, the models
+version, config.pbtxt) that have not changed are not copied again. A repository with pointers (`pointers`) has a hash in place
+of the ETag. While the store does not answer a new process, the models
 are those that the cache has whole.
 """
 
+import logging
 import os
 import shutil
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, Protocol, TypeVar
+from typing import IO, NamedTuple, Protocol, TypeVar
 
 from repository.core import layout
-from repository.core.errors import InvalidName, NotFound, RepositoryError, Unreachable, UnsafePath
+from repository.core.errors import InvalidConfig, InvalidName, NotFound, RepositoryError, Unreachable, UnsafePath
+from repository.remote import pointers
 from repository.remote.address import RemoteAddress, storage_options
-from repository.remote.content_cache import CHUNK_BYTES, ContentCache, name_of
+from repository.remote.content_cache import CHUNK_BYTES, SHA256, ContentCache, WrongContent, name_of
+
+log = logging.getLogger(__name__)
 
 # (path inside the model, size, token that changes with the content); a path that ends with "/" is an empty folder
 Row = tuple[str, int, str]
@@ -29,6 +35,7 @@ T = TypeVar("T")
 
 COPY_ATTEMPTS = 3
 READ_ATTEMPTS = 2  # without progress
+WRONG_CONTENT_S = 60.0  # how long content with a wrong hash is not downloaded again
 READERS = 4  # objects that are read at a time, each through at most two chunks of memory
 _TOKENS = ("ETag", "etag", "md5Hash", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs"}
@@ -44,6 +51,8 @@ class FileSystem(Protocol):
     def info(self, path: str) -> Mapping[str, object]: ...
 
     def size(self, path: str) -> int | None: ...
+
+    def cat_file(self, path: str) -> bytes: ...
 
     def open(self, path: str, mode: str, **options: object) -> IO[bytes]: ...
 
@@ -71,6 +80,10 @@ class RemoteRepository:
         self._last: dict[str, Listing] = {}  # the last listing, stable or not
         self._copied: dict[str, Listing] = {}
         self._until_stable = False
+        self._has_pointers: bool | None = None  # None: not known yet
+        self._marker: str | None = None  # the token of the marker that was read
+        self._pointers: dict[str, _Pointer] = {}
+        self._refused: dict[str, tuple[Listing, float, WrongContent]] = {}  # with the time of the next attempt
         self._opened: tuple[FileSystem, str] | None = None
 
     # -- the last listing ---------------------------------------------------------------------------------------------
@@ -156,8 +169,15 @@ class RemoteRepository:
                     raise NotFound(f"there is no model '{name}' in the {self._kind}")
                 if self._copied.get(name) == wanted:
                     return self.model_dir(name)
-                if self._copy(name, wanted):
-                    return self.model_dir(name)
+                refused, until, error = self._refused.get(name, ((), 0.0, None))
+                if error and refused == wanted and time.monotonic() < until:
+                    raise error
+                try:
+                    if self._copy(name, wanted):
+                        return self.model_dir(name)
+                except WrongContent as wrong:
+                    self._refused[name] = wanted, time.monotonic() + WRONG_CONTENT_S, wrong
+                    raise
             raise Unreachable(f"model '{name}' changed in the {self._kind} while it was copied; it is tried again")
 
     def forget(self, name: str) -> None:
@@ -200,6 +220,8 @@ class RemoteRepository:
         return [row for row in rows if not row[0].endswith("/") and not self._content.has(self._key(name, row))]
 
     def _key(self, name: str, row: Row) -> str:
+        if row[2].startswith(SHA256):
+            return row[2]
         return name_of(self._name, name, *row) if row[2] else ""
 
     def _download(self, name: str, rows: list[Row], staging: Path) -> bool:
@@ -219,13 +241,21 @@ class RemoteRepository:
         return True
 
     def _place(self, name: str, row: Row, target: Path) -> None:
-        self._content.place(target, self._key(name, row), row[1], partial(self._read, f"{name}/{row[0]}", row))
+        path, size, token = row
+        sha256 = token.removeprefix(SHA256) if token.startswith(SHA256) else ""
+        place = f"{pointers.OBJECTS}/{sha256}" if sha256 else f"{name}/{path}"
+        read = partial(self._read, place, size, "" if sha256 else token)
+        try:
+            self._content.place(target, self._key(name, row), size, read, sha256)
+        except _Changed:
+            if sha256:  # a pointer names only content that is there before it
+                raise Unreachable(f"content of model '{name}' is missing in the {self._kind}") from None
+            raise
 
-    def _read(self, path: str, row: Row, start: int) -> Iterator[bytes]:
+    def _read(self, path: str, size: int, token: str, start: int) -> Iterator[bytes]:
         """Yield an object in chunks, from this byte to its end. A read that fails is tried again from where it broke off.
 
         Raises _Changed if the object is not the listed one, else Unreachable."""
-        _, size, token = row
         failed = 0
         with self._readers:
             while start < size:
@@ -271,18 +301,84 @@ class RemoteRepository:
     # -- listing -----------------------------------------------------------------------------------------------------
     def _list(self, name: str) -> dict[str, Listing]:
         """List the objects in the folder of one model, or of all models (""), by model."""
-        system, root = self._system()
-        try:
-            system.invalidate_cache()
-            objects = system.find(f"{root}/{name}" if name else root, detail=True)
-        except Exception as error:
-            raise self._explained(error) from error
+        root = self._system()[1]
+        if not self._has_pointers:
+            alone = name if self._has_pointers is False else ""  # only the whole list tells the layout
+            objects = self._find(alone)
+            if not alone:
+                self._has_pointers = f"{root}/{pointers.MARKER}" in objects
+        if self._has_pointers:
+            return self._list_pointers(name)
         found: defaultdict[str, list[tuple[str, int, str]]] = defaultdict(list)
         for path, details in objects.items():
             model, slash, inside = path.removeprefix(root).lstrip("/").partition("/")
             if slash and inside and _may_be_model(model):
                 found[model].append((inside, object_size(details), content_token(details)))
         return {model: tuple(sorted(rows)) for model, rows in found.items()}
+
+    def _find(self, path: str) -> Mapping[str, Mapping[str, object]]:
+        """Return the description of each object below a path in the repository, or of the object at the path."""
+        system, root = self._system()
+        try:
+            system.invalidate_cache()
+            return system.find(f"{root}/{path}" if path else root, detail=True)
+        except Exception as error:
+            raise self._explained(error) from error
+
+    def _list_pointers(self, name: str) -> dict[str, Listing]:
+        """Return what the pointer of one model, or those of all models (""), says. Only pointers that changed are read.
+
+        Of a pointer that is not valid, the last valid one counts; alone, it raises InvalidConfig or UnsafePath."""
+        folder = f"{self._system()[1]}/{pointers.MODELS}/"
+        if not name or self._marker is None:
+            self._check_marker()
+        listed = {}
+        for path, details in self._find(
+            f"{pointers.MODELS}/{name}{pointers.SUFFIX}" if name else pointers.MODELS
+        ).items():
+            model = path.removeprefix(folder).removesuffix(pointers.SUFFIX)
+            if path == f"{folder}{model}{pointers.SUFFIX}" and _may_be_model(model):
+                listed[model] = path, details
+        found: dict[str, Listing] = {}
+
+        def read(model: str) -> None:
+            path, details = listed[model]
+            token = content_token(details)
+            known = self._pointers.get(model, _Pointer())
+            if not token or token != known.token:
+                try:
+                    known = _Pointer(token, pointers.read_pointer(self._small(path, details), model))
+                except (InvalidConfig, UnsafePath) as error:
+                    log.warning("%s: %s", self.address.without_secrets, error.message)
+                    known = _Pointer(token, known.listing, error)
+                self._pointers[model] = known
+            if known.problem and name:
+                raise known.problem
+            if known.listing:
+                found[model] = known.listing
+
+        _on_threads(read, list(listed))
+        return found
+
+    def _check_marker(self) -> None:
+        """Raise Unreachable if a later release wrote the repository."""
+        for path, details in self._find(pointers.MARKER).items():
+            token = content_token(details)
+            if token and token == self._marker:
+                continue
+            try:
+                pointers.check_format(self._small(path, details), f"{pointers.MARKER} of the {self._kind}")
+            except InvalidConfig as error:
+                raise Unreachable(error.message) from error
+            self._marker = token
+
+    def _small(self, path: str, details: Mapping[str, object]) -> bytes:
+        if object_size(details) > pointers.MAX_BYTES:
+            raise InvalidConfig(f"'{path.rpartition('/')[2]}' is larger than {pointers.MAX_BYTES >> 20} MiB")
+        try:
+            return self._system()[0].cat_file(path)
+        except Exception as error:
+            raise self._explained(error) from error
 
     def _system(self) -> tuple[FileSystem, str]:
         """Return fsspec's file system and the repository's root in it, without a closing slash."""
@@ -341,6 +437,14 @@ def object_size(details: Mapping[str, object]) -> int:
 def content_token(details: Mapping[str, object]) -> str:
     """Return a token that changes with an object's content: its ETag, or else a hash or generation, or else its time."""
     return next((str(details[key]) for key in _TOKENS if details.get(key)), "")
+
+
+class _Pointer(NamedTuple):
+    """A pointer that was read. listing: what it says or, if it has a problem, what it last said."""
+
+    token: str = ""
+    listing: Listing = ()
+    problem: RepositoryError | None = None
 
 
 class _Changed(Exception):

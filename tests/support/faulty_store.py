@@ -40,8 +40,7 @@ class FaultyStore:
 
             def log_message(self, *_: object) -> None: ...
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self.port = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
@@ -84,6 +83,13 @@ class FaultyStore:
         _send(handler, answer.status_code, headers, content, fault if reads else "")
         if reads:
             self.after_chunk()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of clients that were killed."""
 
 
 def _send(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from repository.core.errors import Unreachable
-from repository.remote import address, content_cache
+from repository.remote import address
 from repository.remote.address import parse
 from repository.remote.content_cache import ContentCache
 from repository.remote.repository import RemoteRepository
@@ -18,24 +18,13 @@ pytestmark = pytest.mark.long
 MODEL = os.urandom(200_000)
 
 
-@pytest.fixture(scope="module")
-def only_store() -> Iterator[ObjectStore]:
-    with ObjectStore() as store:
-        yield store
-
-
-@pytest.fixture
-def store(only_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "any")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+@pytest.fixture(autouse=True)
+def model(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of five chunks, and a store that is given up soon."""
     monkeypatch.setattr(address, "SILENCE_S", 0.2)
-    monkeypatch.setattr(content_cache, "CHUNK_BYTES", 50_000)
     monkeypatch.setattr("repository.remote.repository.CHUNK_BYTES", 50_000)
-    only_store.empty()
-    only_store.put("models/m/1/model.bin", MODEL)
-    only_store.put("models/m/config.pbtxt", b"one")
-    return only_store
+    store.put("models/m/1/model.bin", MODEL)
+    store.put("models/m/config.pbtxt", b"one")
 
 
 @pytest.fixture
