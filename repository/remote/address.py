@@ -15,6 +15,7 @@ from pathlib import Path
 from repository.core.errors import InvalidName, RepositoryError
 from repository.core.json_types import Json, JsonObject
 
+SILENCE_S = 15.0  # how long a store may say nothing before it is asked again
 CREDENTIALS_VARIABLE = "TRITON_CLOUD_CREDENTIAL_PATH"
 
 _ADDRESS = re.compile(r"(?P<protocol>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
@@ -91,7 +92,7 @@ def storage_options(address: RemoteAddress, environment: Mapping[str, str] = os.
 
 def _s3_options(address: RemoteAddress, given: JsonObject) -> dict[str, object]:
     client: JsonObject = {}
-    config: dict[str, object] = {"connect_timeout": 5, "read_timeout": 60, "retries": {"max_attempts": 2}}
+    config: dict[str, object] = {"connect_timeout": 5, "read_timeout": SILENCE_S, "retries": {"max_attempts": 2}}
     if address.endpoint:
         client["endpoint_url"] = address.endpoint
         config["s3"] = {"addressing_style": "path"}

@@ -81,6 +81,7 @@ OWN_FLAGS = frozenset(
         "--model-environment",
         "--model-signature-key",
         "--ready-despite-new-models",
+        "--repository-cache-bytes",
         "--repository-cache-folder",
         "--request-log",
         "--request-log-client",
@@ -274,7 +275,14 @@ def _repository_flags(add: Add) -> None:
         default=[],
     )
     add(
-        "--repository-cache-folder", Path, "folder for copies of the models in cloud repositories while the server runs"
+        "--repository-cache-folder",
+        Path,
+        "folder that keeps copies of the models in cloud repositories, for all servers here",
+    )
+    add(
+        "--repository-cache-bytes",
+        whole_number,
+        "bytes up to which copies that no server uses are kept in --repository-cache-folder",
     )
     add(
         "--model-control-mode",

@@ -33,6 +33,7 @@ class Options:
 
     model_repository: tuple[Path | RemoteAddress, ...]
     repository_cache_folder: Path | None = None
+    repository_cache_bytes: int = 50 << 30
     server_id: str = "slipway"
     model_control_mode: str = "none"
     model_namespacing: bool = False

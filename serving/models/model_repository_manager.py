@@ -193,6 +193,11 @@ class ModelRepositoryManager:
         """Return a dict of each repository -> why its last listing failed, or ""."""
         return self._repositories.problems
 
+    @property
+    def repositories_from_cache(self) -> dict[str, bool]:
+        """Return a dict of each repository in the cloud -> whether its models are those of the cache."""
+        return self._repositories.from_cache
+
     def missing_repositories(self) -> list[Path]:
         """Return the folders that were missing at the start and still are."""
         return self._repositories.missing

@@ -9,9 +9,10 @@ import os
 from collections import defaultdict
 from pathlib import Path
 
-from repository.core.errors import NotFound, RepositoryError, Unreachable
+from repository.core.errors import NoSpace, NotFound, RepositoryError, Unreachable
 from repository.core.layout import ModelRepository
 from repository.remote.address import RemoteAddress
+from repository.remote.content_cache import ContentCache
 from repository.remote.repository import RemoteRepository
 from serving.cli.options import Options
 from serving.core.errors import ServingError, invalid, not_found, unavailable
@@ -35,12 +36,15 @@ class ModelRepositories:
     """The repositories that --model-repository names, in its order."""
 
     def __init__(self, options: Options) -> None:
-        self._caches: dict[Path | None, PrivateFolder] = {}  # by parent folder; None: the temporary folder
+        # The private folder and the content below each parent folder; None: the temporary folder, whose content is not kept.
+        self._caches: dict[Path | None, tuple[PrivateFolder, ContentCache]] = {}
         self._namespaces: defaultdict[str, list[Repository]] = defaultdict(list)
         self.remote: list[RemoteRepository] = []
         for place in options.model_repository:
             namespace = place.without_secrets if isinstance(place, RemoteAddress) else str(place)
             self._namespaces[namespace if options.model_namespacing else ""].append(self._open(place, options))
+        # Whether models that the cache lacks keep the server from being ready while the store does not answer.
+        self._needs_all = options.model_control_mode != "explicit" or "*" in options.load_model
         self._errors: dict[str, str] = {}  # folder or address -> why its last listing failed, or ""
         # The folders and addresses that have never been listed.
         self._unlisted = {_shown(one) for repositories in self._namespaces.values() for one in repositories}
@@ -51,11 +55,15 @@ class ModelRepositories:
             return ModelRepository(place)
         folder = options.repository_cache_folder or _mount_directory(place)
         if folder not in self._caches:
-            self._caches[folder] = PrivateFolder(folder, "slipway-models-")
-        cache = self._caches[folder].path / str(len(self.remote))
+            private = PrivateFolder(folder, "slipway-models-")
+            content = (
+                ContentCache(private.path) if folder is None else ContentCache(folder, options.repository_cache_bytes)
+            )
+            self._caches[folder] = private, content
+        private, content = self._caches[folder]
         # A server that is told by others what to load may begin with an empty bucket.
         asked = options.model_control_mode == "explicit" and not options.load_model
-        self.remote.append(RemoteRepository(place, cache, may_be_empty=asked))
+        self.remote.append(RemoteRepository(place, private.path / str(len(self.remote)), content, may_be_empty=asked))
         return self.remote[-1]
 
     @property
@@ -83,17 +91,20 @@ class ModelRepositories:
             if any(self._errors.get(_shown(repository)) for repository in repositories)
         }
 
+    @property
+    def from_cache(self) -> dict[str, bool]:
+        """Return a dict of each address -> whether its models are those of the cache, because the store does not answer."""
+        return {_shown(repository): repository.from_cache for repository in self.remote}
+
     def accept_empty(self) -> set[str]:
         """Take the empty listings of repositories in the cloud for true from now on. Return the namespaces of these."""
-        empty = {
-            namespace: one
-            for namespace, repositories in self._namespaces.items()
-            for one in repositories
-            if isinstance(one, RemoteRepository) and one.empty
-        }
-        for repository in empty.values():
-            repository.may_be_empty = True
-        return set(empty)
+        emptied = set()
+        for namespace, repositories in self._namespaces.items():
+            for one in repositories:
+                if isinstance(one, RemoteRepository) and one.empty:
+                    one.may_be_empty = True
+                    emptied.add(namespace)
+        return emptied
 
     @property
     def _local(self) -> list[ModelRepository]:
@@ -150,7 +161,10 @@ class ModelRepositories:
     def check_local(self) -> list[tuple[str, ServingError]]:
         """Note which folders of this machine can be listed. Return those that cannot, without those missing from the start."""
         for repository in self._local:
-            self._note_listing(str(repository.root), _folder_problem(repository.root))
+            problem = _folder_problem(repository.root)
+            self._note_listing(str(repository.root), problem)
+            if not problem:
+                self._unlisted.discard(str(repository.root))
         return [
             (str(one.root), unavailable(f"{one.root}: {problem}"))
             for one in self._local
@@ -158,7 +172,10 @@ class ModelRepositories:
         ]
 
     def list_remote(self, *, until_stable: bool) -> list[tuple[str, ServingError]]:
-        """List the models in the cloud. Return the addresses that did not answer, whose last list stays in use."""
+        """List the models in the cloud. Return the addresses that did not answer, whose last list stays in use.
+
+        A store that has not answered since the start is no failure if the cache has all that is needed.
+        """
         failures = []
         for repository in self.remote:
             shown, unreachable = _shown(repository), ""
@@ -166,14 +183,23 @@ class ModelRepositories:
                 repository.list_models(until_stable=until_stable)
             except RepositoryError as error:
                 unreachable = error.message
-                failures.append((shown, unavailable(unreachable)))
+                if shown in self._unlisted and self._use_kept(repository):
+                    self._unlisted.discard(shown)
+                else:
+                    failures.append((shown, unavailable(unreachable)))
+                if repository.from_cache:
+                    unreachable += f"; {len(repository.models())} models are those of the cache"
+            else:
+                self._unlisted.discard(shown)
             self._note_listing(shown, unreachable)
         return failures
 
+    def _use_kept(self, repository: RemoteRepository) -> bool:
+        """Take the models of the cache. Return whether they are all that the server needs in order to be ready."""
+        return repository.use_kept() or (repository.from_cache and not self._needs_all)
+
     def _note_listing(self, shown: str, problem: str) -> None:
         """Keep how the last listing of a repository ended, and log a change. problem: why it failed, or ""."""
-        if not problem:
-            self._unlisted.discard(shown)
         if problem and problem != self._errors.get(shown):
             log.warning("%s: %s", shown, problem)
         elif not problem and self._errors.get(shown):
@@ -197,7 +223,7 @@ class ModelRepositories:
             raise _as_serving_error(next(iter(unreachable.values())))
         if not isinstance(owner, RemoteRepository):
             return owner.model_dir(model.name) if owner is not None else None
-        if owner in unreachable:
+        if owner in unreachable and not owner.from_cache:
             raise _as_serving_error(unreachable[owner])
         try:
             return owner.fetch(model.name)
@@ -231,8 +257,8 @@ class ModelRepositories:
             repository.forget(model.name)
 
     def close(self) -> None:
-        for cache in self._caches.values():
-            cache.close()
+        for private, _ in self._caches.values():
+            private.close()
 
 
 def _shown(repository: Repository) -> str:
@@ -264,6 +290,6 @@ def _refresh(name: str, repositories: list[RemoteRepository]) -> dict[RemoteRepo
 
 
 def _as_serving_error(error: RepositoryError) -> ServingError:
-    if isinstance(error, Unreachable):
+    if isinstance(error, Unreachable | NoSpace):
         return unavailable(error.message)
     return not_found(error.message) if isinstance(error, NotFound) else invalid(error.message)

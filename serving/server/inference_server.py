@@ -211,6 +211,10 @@ class InferenceServer:
         """Return a dict of each repository -> why its last listing failed, or ""."""
         return self._manager.listing_problems
 
+    def repositories_from_cache(self) -> dict[str, bool]:
+        """Return a dict of each repository in the cloud -> whether it has only shown what the cache had at the start."""
+        return self._manager.repositories_from_cache
+
     def held_models(self) -> list[str]:
         """Return the models that are gone from the repositories, but are kept by --max-unloads-per-poll, sorted."""
         return sorted(model.name for model in self._manager.poller.held)

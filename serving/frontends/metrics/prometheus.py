@@ -157,7 +157,8 @@ class _Model(NamedTuple):
 class ServerHealth(NamedTuple):
     """The health of the server and of its models. started_s: when the server started, in unix seconds. repositories:
     repository -> why its last listing failed, or "". held: how many models are kept by --max-unloads-per-poll. unready: "new"
-    and "expected" -> the models that do not serve."""
+    and "expected" -> the models that do not serve. from_cache: repository in the cloud -> whether its models are those that
+    the cache had at the start."""
 
     ready: bool
     started_s: float
@@ -165,6 +166,7 @@ class ServerHealth(NamedTuple):
     repositories: Mapping[str, str]
     held: int
     unready: Mapping[str, list[str]]
+    from_cache: Mapping[str, bool]
 
 
 class _RolloutArm(NamedTuple):
@@ -441,9 +443,11 @@ def _health(health: ServerHealth) -> Iterator[str]:
     ):
         yield f"{_header(name, 'gauge', text)}{name} {value}\n"
     listed = [({"repository": place}, int(not problem)) for place, problem in health.repositories.items()]
+    cached = [({"repository": place}, int(value)) for place, value in health.from_cache.items()]
     unready = [({"kind": kind}, len(names)) for kind, names in health.unready.items()]
     for name, text, rows in (
         ("slipway_repository_listed", "Whether the last listing of a repository succeeded", listed),
+        ("slipway_repository_from_cache", "Whether the models are cached ones, without an answer of the store", cached),
         (
             "slipway_server_unready_models",
             "Models that should serve and do not: expected, or new since the start",

@@ -57,6 +57,7 @@ class MetricsSource:
                 self.server.listing_problems(),
                 len(self.server.held_models()),
                 self.server.unready_models(),
+                self.server.repositories_from_cache(),
             ),
             self.lean,
         )

@@ -10,6 +10,7 @@ import pytest
 
 from repository.core.errors import NotFound, Unreachable, UnsafePath
 from repository.remote.address import parse
+from repository.remote.content_cache import ContentCache
 from repository.remote.repository import RemoteRepository
 
 
@@ -23,7 +24,7 @@ def store() -> Iterator[Any]:
 
 @pytest.fixture
 def repository(store: Any, tmp_path: Path) -> RemoteRepository:
-    return RemoteRepository(parse("memory://models"), tmp_path)
+    return RemoteRepository(parse("memory://models"), tmp_path, ContentCache(tmp_path))
 
 
 def put(store: Any, path: str, content: bytes) -> None:
@@ -58,15 +59,15 @@ def test_a_version_that_changes_while_it_is_copied_is_copied_again(
     put(store, "m/1/a", b"old")
     put(store, "m/1/b", b"old")
     repository.list_models()
-    get, changes = type(store).get, iter([b"new"])
+    place, changes = ContentCache.place, iter([b"new"])
 
-    def get_and_change(self: Any, sources: list[str], targets: list[str], **more: Any) -> None:
-        get(self, sources, targets, **more)
+    def place_and_change(self: ContentCache, *arguments: Any) -> None:
+        place(self, *arguments)
         for content in changes:
             put(store, "m/1/a", content)
             put(store, "m/1/b", content)
 
-    monkeypatch.setattr(type(store), "get", get_and_change)
+    monkeypatch.setattr(ContentCache, "place", place_and_change)
     folder = repository.fetch("m")
     assert [(folder / "1" / name).read_bytes() for name in "ab"] == [b"new", b"new"]
 
@@ -76,13 +77,13 @@ def test_a_version_that_keeps_changing_is_not_copied(
 ) -> None:
     put(store, "m/1/a", b"0")
     repository.list_models()
-    get, numbers = type(store).get, itertools.count(1)
+    place, numbers = ContentCache.place, itertools.count(1)
 
-    def get_and_change(self: Any, sources: list[str], targets: list[str], **more: Any) -> None:
-        get(self, sources, targets, **more)
+    def place_and_change(self: ContentCache, *arguments: Any) -> None:
+        place(self, *arguments)
         put(store, "m/1/a", b"%d" % next(numbers))
 
-    monkeypatch.setattr(type(store), "get", get_and_change)
+    monkeypatch.setattr(ContentCache, "place", place_and_change)
     with pytest.raises(Unreachable, match="changed in the memory model repository while it was copied"):
         repository.fetch("m")
     assert not repository.model_dir("m").exists()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from repository.remote.address import parse
+from repository.remote.content_cache import ContentCache
 from serving.core.errors import Code, ServingError
 from tests.serving.gate import until
 from tests.serving.in_process import core, index, infer
@@ -234,10 +235,10 @@ async def test_a_model_that_is_deleted_while_its_new_version_is_copied_is_unload
     for name in ("scale", "stays"):  # a bucket without any model would count as one that cannot be listed
         model_factory.onnx_scale(tmp_path, name)
         store.put(str(tmp_path / name), f"{folder}/{name}", recursive=True)
-    get = type(store).get
+    place = ContentCache.place
 
-    def get_and_delete(self, sources, targets, **more):
-        get(self, sources, targets, **more)
+    def place_and_delete(self, *arguments):
+        place(self, *arguments)
         if store.exists(f"{folder}/scale"):
             store.rm(f"{folder}/scale", recursive=True)
 
@@ -245,7 +246,7 @@ async def test_a_model_that_is_deleted_while_its_new_version_is_copied_is_unload
     async with core([parse(f"memory:/{folder}")], **options) as server:
         assert server.model_ready("scale")
         store.cp_file(f"{folder}/scale/1/model.onnx", f"{folder}/scale/2/model.onnx")
-        monkeypatch.setattr(type(store), "get", get_and_delete)
+        monkeypatch.setattr(ContentCache, "place", place_and_delete)
         for _ in range(4):  # a change counts when it is seen twice
             await server._manager.poller.poll()
         assert not server.model_ready("scale")

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.faulty_store import FaultyStore
 from tests.support.model_factory import onnx_scale, pass_on_ensemble
 from tests.support.object_store import BUCKET, ObjectStore
 from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
@@ -225,6 +226,67 @@ def test_an_empty_list_unloads_nothing_until_a_person_confirms_it(store: ObjectS
         assert server.get("/v2/health/ready")[0] == 200
         assert server.post("/v2/slipway/repository/unloads") == (200, {"models": ["scale"]})
         wait_until(lambda: isinstance(scaled(server), str), what="the unload")
+
+
+@pytest.mark.parametrize("mode", ["poll", "explicit"])
+def test_a_server_that_starts_while_its_store_is_down_serves_what_is_cached(
+    store: ObjectStore, tmp_path: Path, mode: str
+) -> None:
+    folder = onnx_scale(tmp_path / "made", factor=2.0)
+    store.put_folder(folder, "production/scale")
+    flags = (f"--model-control-mode={mode}", "--repository-poll-secs=0.1")
+    wanted = ("--load-model=*",) if mode == "explicit" else ()
+    with FaultyStore(store.endpoint) as proxy:
+        place = f"s3://127.0.0.1:{proxy.port}/{BUCKET}/production"
+        cached = f'slipway_repository_from_cache{{repository="{place}"}} '
+        with serve(place, tmp_path / "cache", *flags, *wanted) as first:
+            assert scaled(first) == 2.0
+            proxy.fetched = 0
+            with serve(place, tmp_path / "cache", *flags, *wanted) as second:
+                assert scaled(second) == 2.0
+                assert proxy.fetched == 0
+                first.kill()
+                proxy.fault = "busy"
+                with serve(place, tmp_path / "cache", *flags, *wanted) as third:
+                    assert scaled(third) == 2.0
+                    assert "cannot be reached (OSError); 1 models are those of the cache" in third.log
+                    assert f"{cached}1" in httpx.get(third.metrics_url, timeout=60).text
+                    proxy.fault = ""
+                    wait_until(lambda: f"{cached}0" in httpx.get(third.metrics_url, timeout=60).text, what="the store")
+                    onnx_scale(tmp_path / "made", factor=3.0)
+                    store.put_folder(folder, "production/scale")
+                    if mode == "explicit":
+                        assert third.post("/v2/repository/models/scale/load")[0] == 200
+                    wait_until(lambda: scaled(third) == 3.0, what="the new files")
+
+
+def test_a_cache_that_lacks_a_model_does_not_make_the_server_ready(store: ObjectStore, tmp_path: Path) -> None:
+    for name in ("scale", "other"):
+        store.put_folder(onnx_scale(tmp_path / "made", name, factor=2.0), f"production/{name}")
+    with serve(address(store), tmp_path / "cache", *POLL) as server:
+        assert scaled(server) == 2.0
+    [kept] = (tmp_path / "cache" / "listed").glob("*/other")
+    kept.unlink()
+    store.stop()
+    with serve(address(store), tmp_path / "cache", *POLL, "--exit-on-error=false", wait="live") as server:
+        wait_until(lambda: scaled(server) == 2.0, what="the model that is cached")
+        status, answer = server.get("/v2/health/ready")
+        assert (status, "1 models are those of the cache" in answer["error"]) == (400, True)
+
+
+def test_two_empty_repositories_of_a_namespace_are_accepted_together(store: ObjectStore, tmp_path: Path) -> None:
+    folders = {name: onnx_scale(tmp_path / "made", name) for name in ("a", "b")}
+    for name, folder in folders.items():
+        store.put_folder(folder, f"{name}/{name}")
+    places = [f"s3://127.0.0.1:{store.port}/{BUCKET}/{name}" for name in folders]
+    with serve(places[0], tmp_path / "cache", *POLL, f"--model-repository={places[1]}") as server:
+        for name, folder in folders.items():
+            store.delete_folder(folder, f"{name}/{name}")
+        lines = [f'slipway_repository_listed{{repository="{place}"}} 0' for place in places]
+        for line in lines:
+            wait_until(lambda text=line: text in httpx.get(server.metrics_url, timeout=60).text, what=line)
+        assert server.post("/v2/slipway/repository/unloads") == (200, {"models": ["a", "b"]})
+        wait_until(lambda: not any("READY" in versions(server, name).values() for name in folders), what="the unloads")
 
 
 @pytest.mark.parametrize("despite", [False, True])
