@@ -74,6 +74,7 @@ ROOMS: dict[str, list[str]] = {
         "overview",
         "watch",
         "supervisor",
+        "backups",
         "",
         "management",
         "management.commands",

@@ -1,5 +1,5 @@
-"""Backups of an installation: its database, models, archive, batch jobs, captures, usage log and keys, as text and as files that
-are named by their SHA-256. The room is used by `manage.py backup` and `manage.py restore`.
+"""Backups of an installation: its database, models, archive, batch jobs, captures, usage log and keys, in files that are named
+by their SHA-256. The room is used by `manage.py backup` and `manage.py restore`.
 
     ADDRESS/objects/<sha256>        every file, and every block of rows, once
     ADDRESS/backups/<time>.json     one backup: it names its objects, and is written last

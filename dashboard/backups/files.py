@@ -102,7 +102,7 @@ class Copier:
         """Hash a file and store it. A file of a part that changes in place is stored as it was when it was read."""
         source = settings.SHARED_DIR / path
         if path.partition("/")[0] not in SETTLED:
-            source = shutil.copy2(source, self._spool / "file")
+            source = Path(shutil.copy2(source, self._spool / "file"))
         while True:
             before = source.stat()
             with source.open("rb") as file:

@@ -1,7 +1,8 @@
 """Makes a backup while the product runs, and removes old ones.
 
-Files come first, because they take long. Then the database is read from one snapshot, between two listings of the files: if both
-are equal, files and rows are of the same moment, up to what a crash at that moment would leave. If not, both are read again.
+Files come first, because they take long. Then the database is read from one snapshot, between two listings of the files: if
+both are equal, files and rows are of the same moment, up to what a crash at that moment would leave. If not, both are read
+again.
 """
 
 import hashlib

@@ -71,7 +71,9 @@ class Manifest:
 
 def names(store: Store) -> list[str]:
     """Return the backups, the newest last."""
-    return sorted(name.removesuffix(".json") for name in store.sizes("backups") if re.fullmatch(r"\d{8}T\d{6}Z\.json", name))
+    return sorted(
+        name.removesuffix(".json") for name in store.sizes("backups") if re.fullmatch(r"\d{8}T\d{6}Z\.json", name)
+    )
 
 
 def write(store: Store, manifest: Manifest) -> None:

@@ -77,8 +77,8 @@ def backup_verify(store: Store, manifest: Manifest, say: Say) -> list[str]:
 def backup_restore(*, store: Store, manifest: Manifest, passphrase: str, say: Say) -> list[str]:
     """Restore a backup, and return sentences on what a person should know.
 
-    Raises Conflict if the installation is not empty. Raises Invalid if the passphrase is wrong, or the backup is damaged or of a
-    newer release.
+    Raises Conflict if the installation is not empty. Raises Invalid if the passphrase is wrong, or the backup is damaged or of
+    a newer release.
     """
     keys = unseal(passphrase, manifest.sealed) if passphrase and manifest.sealed else {}
     executor = MigrationExecutor(connection)
@@ -129,8 +129,8 @@ def _begin(mark: Path, manifest: Manifest) -> None:
         write_atomic(mark, json.dumps({"backup": manifest.name, "identity": manifest.identity}).encode(), mode=0o600)
     elif begun != {"backup": manifest.name, "identity": manifest.identity}:
         raise Conflict(
-            f"a restore of {begun.get('backup', 'another backup')} was broken off here: run it again with --backup, or begin with "
-            "an empty folder and database"
+            f"a restore of {begun.get('backup', 'another backup')} was broken off here: run it again with --backup, or begin "
+            "with an empty folder and database"
         )
 
 
@@ -178,14 +178,17 @@ def _file(store: Store, file: Entry, path: Path, progress: Progress) -> None:
     temporary = path.with_name(f".{path.name[:200]}.restoring")
     found = hashlib.sha256()
     try:
-        with full_disk_is_no_space(file.size, path.parent), store.read(f"objects/{file.sha256}") as source:
-            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as target:
-                for chunk in chunks(source):
-                    target.write(chunk)
-                    found.update(chunk)
-                    progress.advance(len(chunk))
-                target.flush()
-                os.fsync(target.fileno())
+        with (
+            full_disk_is_no_space(file.size, path.parent),
+            store.read(f"objects/{file.sha256}") as source,
+            os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as target,
+        ):
+            for chunk in chunks(source):
+                target.write(chunk)
+                found.update(chunk)
+                progress.advance(len(chunk))
+            target.flush()
+            os.fsync(target.fileno())
         if found.hexdigest() != file.sha256:
             raise Invalid(f"{file.path} was changed in the backup: restore another backup")
         temporary.chmod(file.mode)
@@ -220,9 +223,7 @@ def _keys(manifest: Manifest, keys: dict[str, str]) -> list[str]:
 
 
 # -- the database -----------------------------------------------------------------------------------------------------
-def _database(
-    executor: MigrationExecutor, targets: list[tuple[str, str]], store: Store, manifest: Manifest
-) -> None:
+def _database(executor: MigrationExecutor, targets: list[tuple[str, str]], store: Store, manifest: Manifest) -> None:
     """Fill the tables as the release of the backup knew them."""
     if not set(targets) <= set(executor.loader.applied_migrations):
         executor.migrate(targets)
@@ -254,7 +255,11 @@ def _begin_anew(registry: StateApps, manifest: Manifest) -> None:
     )
     _rows(registry, "WatchLease").update(holder="", until=datetime.fromtimestamp(0, UTC))
     _rows(registry, "ServerState").update(
-        state=ServerStatus.STOPPED, pid=None, instance="", restart_requested_at=None, last_reason="Restored from a backup."
+        state=ServerStatus.STOPPED,
+        pid=None,
+        instance="",
+        restart_requested_at=None,
+        last_reason="Restored from a backup.",
     )
     for state in _rows(registry, "ServerState").all():
         state.info.pop(MACHINE, None)

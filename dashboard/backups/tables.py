@@ -99,7 +99,7 @@ def replace(tables: dict[str, type[models.Model]], rows: Callable[[str], Iterabl
     Raises Invalid if a block does not fit its table.
     """
     for model in tables.values():
-        model._base_manager.all()._raw_delete(connection.alias)  # type: ignore[attr-defined]  # the stubs lack it
+        model._base_manager.all()._raw_delete(connection.alias)
     for label, model in tables.items():
         fields = {field.attname: field for field in model._meta.concrete_fields}
         for columns, block in rows(label):

@@ -80,8 +80,8 @@ def health() -> dict[str, object]:
     """Return the health of everything, for the title and the favicon of every page.
 
     failing: the number of models, servers and processes that fail, or of alerts if more of them fire. firing: the number of
-    alerts that nobody has acknowledged or muted. silent: a sentence for each process that does not answer. restored: the time of
-    the backup from which this installation was restored, None if it is in control.
+    alerts that nobody has acknowledged or muted. silent: a sentence for each process that does not answer. restored: the time
+    of the backup from which this installation was restored, None if it is in control.
     """
     # The models on a server that is down do not count: the server is one failure.
     states = [] if all_down() else [model.state for model in models_standing()]

@@ -217,7 +217,9 @@ VARIABLES: dict[str, Variable] = {
         _whole_number, 60, "Seconds that PostgreSQL works on a statement; 0: no limit."
     ),
     "REDIS_URL": Variable(_text, "", "Redis for the job queue; files in the data folder when empty."),
-    "SLIPWAY_BACKUP_PASSPHRASE": Variable(_text, "", "Encrypts the keys in backups; asked for on a terminal when empty."),
+    "SLIPWAY_BACKUP_PASSPHRASE": Variable(
+        _text, "", "Encrypts the keys in backups; asked for on a terminal when empty."
+    ),
 }
 
 PASSPHRASE = "SLIPWAY_BACKUP_PASSPHRASE"

@@ -45,8 +45,8 @@ def in_one_folder() -> bool:
 
 
 def check_installation() -> None:
-    """Raise Invalid if a key or the shared folder is not that of the installation, or if a restore has not ended. The first call
-    writes key and folder down.
+    """Raise Invalid if a key or the shared folder is not that of the installation, or if a restore has not ended. The first
+    call writes key and folder down.
 
     Raises django.db.Error if the database does not answer or has no tables yet, OSError if the shared folder is unusable.
     """

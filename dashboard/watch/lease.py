@@ -30,8 +30,8 @@ class Lease:
         self._lock = threading.Lock()
 
     def take(self) -> bool:
-        """Take the lease if it is free, has ended or is this watcher's own; return whether this watcher leads now. Nobody takes it
-        in an installation that was restored and is not in control."""
+        """Take the lease if it is free, has ended or is this watcher's own; return whether this watcher leads now. Nobody takes
+        it in an installation that was restored and is not in control."""
         with self._lock:
             return self._take()
 

@@ -19,15 +19,21 @@ _OPTIONAL = FOLDERS[1:]
 
 class Command(BaseCommand):
     requires_system_checks = []
-    help = "Back up the database, models, archive, batch jobs, captures, usage log and keys. Only what is new is copied."
+    help = (
+        "Back up the database, models, archive, batch jobs, captures, usage log and keys. Only what is new is copied."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("address", metavar="ADDRESS", help="a folder, or an address such as s3://bucket/path")
         parser.add_argument(
             "--without", type=_folders, default=(), metavar="PARTS", help=f"leave out some of {','.join(_OPTIONAL)}"
         )
-        parser.add_argument("--prune", action="store_true", help="remove what no backup needs, instead of making a backup")
-        parser.add_argument("--keep", type=_positive, metavar="N", help="with --prune: also all backups but the newest N")
+        parser.add_argument(
+            "--prune", action="store_true", help="remove what no backup needs, instead of making a backup"
+        )
+        parser.add_argument(
+            "--keep", type=_positive, metavar="N", help="with --prune: also all backups but the newest N"
+        )
 
     def handle(self, *args: object, **options: Any) -> None:
         if options["keep"] and not options["prune"]:

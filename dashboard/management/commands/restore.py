@@ -15,13 +15,19 @@ from dashboard.supervisor.preflight import lock_data_folder
 
 class Command(BaseCommand):
     requires_system_checks = []
-    help = "Restore a backup into an empty data folder and database. It controls nothing until `manage.py accept control`."
+    help = (
+        "Restore a backup into an empty data folder and database. It controls nothing until `manage.py accept control`."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("address", metavar="ADDRESS", help="the folder or address of the backups")
-        parser.add_argument("--backup", default="", metavar="TIME", help="a backup as --list names it; the newest by default")
+        parser.add_argument(
+            "--backup", default="", metavar="TIME", help="a backup as --list names it; the newest by default"
+        )
         parser.add_argument("--list", action="store_true", help="list the backups, and change nothing")
-        parser.add_argument("--verify", action="store_true", help="read the whole backup and compare every hash; change nothing")
+        parser.add_argument(
+            "--verify", action="store_true", help="read the whole backup and compare every hash; change nothing"
+        )
 
     def handle(self, *args: object, **options: Any) -> None:
         try:
@@ -65,8 +71,8 @@ class Command(BaseCommand):
         for sentence in said:
             self._say(sentence)
         self._say(
-            "Restored. This installation controls nothing: look at it with manage.py up. To let it take over, stop the original, "
-            "run manage.py accept control, and start it."
+            "Restored. This installation controls nothing: look at it with manage.py up. To let it take over, stop the "
+            "original, run manage.py accept control, and start it."
         )
 
     def _say(self, line: str) -> None:

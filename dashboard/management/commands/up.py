@@ -163,7 +163,9 @@ class Command(BaseCommand):
 
 def _without_control(parts: tuple[str, ...]) -> tuple[str, ...]:
     if "web" not in parts:
-        raise Conflict("this installation was restored from a backup and controls nothing until manage.py accept control")
+        raise Conflict(
+            "this installation was restored from a backup and controls nothing until manage.py accept control"
+        )
     return ("web",)
 
 
