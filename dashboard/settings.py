@@ -261,6 +261,7 @@ def _database() -> Mapping[str, object]:
 
 
 DATABASES = {"default": _database()}
+BACKUP_PASSPHRASE = _env["SLIPWAY_BACKUP_PASSPHRASE"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # -- accounts and cookies --------------------------------------------------------------------------------------------

@@ -76,6 +76,7 @@ ROOMS: dict[str, list[str]] = {
         "watch",
         "supervisor",
         "doctor",
+        "backups",
         "",
         "management",
         "management.commands",

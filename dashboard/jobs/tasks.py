@@ -6,6 +6,7 @@ from typing import Protocol
 from celery import shared_task
 from celery.signals import worker_ready, worker_shutdown
 
+from dashboard.access.control import restored_from
 from dashboard.jobs.outbox import send
 from dashboard.jobs.runner import job_run, next_in_turn
 from dashboard.postgresql import relay
@@ -14,6 +15,8 @@ from dashboard.shared import heartbeat
 
 @shared_task(name="dashboard.run_job", acks_late=False)
 def run_job(job_id: int) -> None:
+    if restored_from():  # the job stays queued until this installation is in control
+        return
     job_run(job_id=job_id)
     waiting = next_in_turn(job_id=job_id)
     if waiting is not None:

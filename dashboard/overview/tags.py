@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from dashboard.access.authorisation import Actor, Right, token_rights
+from dashboard.access.control import backup_time, restored_from
 from dashboard.access.happenings import Happening
 from dashboard.accounts.accounts import granted
 from dashboard.accounts.tokens import groups_of
@@ -79,7 +80,8 @@ def health() -> dict[str, object]:
     """Return the health of everything, for the title and the favicon of every page.
 
     failing: the number of models, servers and processes that fail, or of alerts if more of them fire. firing: the number of
-    alerts that nobody has acknowledged or muted. silent: a sentence for each process that does not answer.
+    alerts that nobody has acknowledged or muted. silent: a sentence for each process that does not answer. restored: the time
+    of the backup from which this installation was restored, None if it is in control.
     """
     # The models on a server that is down do not count: the server is one failure.
     states = [] if all_down() else [model.state for model in models_standing()]
@@ -92,7 +94,13 @@ def health() -> dict[str, object]:
     suffix = (
         "-failed" if failing else "-degraded" if "degraded" in states else "-loading" if "loading" in states else ""
     )
-    return {"failing": failing, "firing": firing, "silent": silent, "favicon": static(f"img/favicon{suffix}.svg")}
+    return {
+        "failing": failing,
+        "firing": firing,
+        "silent": silent,
+        "restored": backup_time(restored_from()),
+        "favicon": static(f"img/favicon{suffix}.svg"),
+    }
 
 
 @register.inclusion_tag("overview/rail_links.html", takes_context=True)

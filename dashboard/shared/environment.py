@@ -219,7 +219,19 @@ VARIABLES: dict[str, Variable] = {
         _whole_number, 60, "Seconds that PostgreSQL works on a statement; 0: no limit."
     ),
     "REDIS_URL": Variable(_text, "", "Redis for the job queue; files in the data folder when empty."),
+    "SLIPWAY_BACKUP_PASSPHRASE": Variable(
+        _text, "", "Encrypts the keys in backups; asked for on a terminal when empty."
+    ),
 }
+
+PASSPHRASE = "SLIPWAY_BACKUP_PASSPHRASE"
+# Variables whose values are, or may hold, passwords and keys.
+SECRETS = frozenset(
+    {
+        *("SLIPWAY_SECRET_KEY", "SLIPWAY_CONTROL_KEY", "SLIPWAY_INFER_KEY", "SLIPWAY_ADMIN_PASSWORD", PASSPHRASE),
+        *("SLIPWAY_SMTP", "SLIPWAY_SERVER_FLAGS"),
+    }
+)
 
 
 class Environment(TypedDict):
@@ -275,6 +287,7 @@ class Environment(TypedDict):
     SLIPWAY_DATABASE_CONNECT_TIMEOUT: int
     SLIPWAY_DATABASE_STATEMENT_TIMEOUT: int
     REDIS_URL: str
+    SLIPWAY_BACKUP_PASSPHRASE: str
 
 
 def read(environ: Mapping[str, str] = os.environ) -> Environment:

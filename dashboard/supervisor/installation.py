@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM
+from dashboard.access.control import refuse_half_restored
 from dashboard.models import Installation, ServerState
 from dashboard.servers.server_state import MACHINE
 from dashboard.servers.services import LOCAL
@@ -44,10 +45,12 @@ def in_one_folder() -> bool:
 
 
 def check_installation() -> None:
-    """Raise Invalid if a key or the shared folder is not that of the installation. The first call writes both down.
+    """Raise Invalid if a key or the shared folder is not that of the installation, or if a restore has not ended. The first
+    call writes key and folder down.
 
     Raises django.db.Error if the database does not answer or has no tables yet, OSError if the shared folder is unusable.
     """
+    refuse_half_restored()
     if in_one_folder():
         return
     new = {"identity": secrets.token_hex(16)}

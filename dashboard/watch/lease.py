@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
+from dashboard.access.control import restored_from
 from dashboard.models import WatchLease
 from dashboard.shared.changes import quietly
 from dashboard.shared.heartbeat import HOST
@@ -30,7 +31,8 @@ class Lease:
         self._lock = threading.Lock()
 
     def take(self) -> bool:
-        """Take the lease if it is free, has ended or is this watcher's own; return whether this watcher leads now."""
+        """Take the lease if it is free, has ended or is this watcher's own; return whether this watcher leads now. Nobody takes
+        it in an installation that was restored and is not in control."""
         with self._lock:
             return self._take()
 
@@ -45,6 +47,8 @@ class Lease:
             self._own().update(holder="", until=datetime.fromtimestamp(0, UTC))
 
     def _take(self) -> bool:
+        if restored_from():
+            return False
         WatchLease.objects.get_or_create(pk=_ROW, defaults={"until": datetime.fromtimestamp(0, UTC)})
         free = Q(until__lt=Now()) | Q(holder=self.holder)
         facts = {"holder": self.holder, "since": Now(), "until": Now() + timedelta(seconds=LEASE_S)}

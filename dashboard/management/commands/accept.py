@@ -1,21 +1,34 @@
-"""`manage.py accept`: takes this machine's keys or shared folder as those of the installation, after they were changed."""
+"""`manage.py accept`: takes this machine's keys or shared folder as those of the installation, after they were changed, or lets
+a restored installation control its servers."""
 
 from django.core.management.base import BaseCommand, CommandParser
 
+from dashboard.access.control import control_accept
 from dashboard.shared.startup import check_database, one_sentence
 from dashboard.supervisor.installation import folder_accept, in_one_folder, keys_accept
 
 
 class Command(BaseCommand):
     requires_system_checks = []
-    help = "Accept this machine's keys or shared folder as those of all machines, after they were changed on purpose."
+    help = (
+        "Accept this machine's keys or shared folder as those of all machines, after they were changed on purpose, or let an "
+        "installation that was restored from a backup control its servers."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("what", choices=("keys", "folder"))
+        parser.add_argument("what", choices=("keys", "folder", "control"))
 
     def handle(self, *args: object, **options: object) -> None:
         with one_sentence():
             check_database()
+            if options["what"] == "control":
+                accepted = control_accept()
+                self.stdout.write(
+                    "This installation controls its servers now. Start it again, with all its processes."
+                    if accepted
+                    else "Nothing is to accept: this installation is in control."
+                )
+                return
             if in_one_folder():
                 self.stdout.write("Nothing is to accept: the database, the keys and all files lie in one folder.")
                 return

@@ -13,10 +13,12 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
+from dashboard.access.control import restored_from
 from dashboard.models import Server
 from dashboard.postgresql import relay
 from dashboard.servers.additions import Listener, listeners, ports_by_host
 from dashboard.shared import heartbeat
+from dashboard.shared.exceptions import Conflict
 from dashboard.shared.startup import check_database, one_sentence
 from dashboard.supervisor import commands
 from dashboard.supervisor.preflight import check_ports, check_signing_key, lock_data_folder
@@ -28,6 +30,11 @@ from dashboard.supervisor.supervisor import Status, Supervisor
 from repository.core.server_version import VERSION
 
 logger = logging.getLogger(__name__)
+
+_RESTORED = (
+    "This installation was restored from a backup and controls nothing: only the dashboard starts. Stop the original, run "
+    "manage.py accept control, and start this one again."
+)
 
 
 class Command(BaseCommand):
@@ -55,11 +62,15 @@ class Command(BaseCommand):
                     check_ports(host, ports)
                 newer = check_database()
                 prepared = prepare(runs_server="server" in parts)
+                if restored_from():
+                    self._parts = parts = _without_control(parts)
                 specs = commands.process_specs(parts)
         except KeyboardInterrupt:
             raise CommandError("Interrupted before anything was started.", returncode=130) from None
         if newer:
             self._say(f"Release {newer} of Slipway has changed the database; this one, {VERSION}, can use it.")
+        if restored_from():
+            self._say(_RESTORED, logging.WARNING)
         self._say_prepared(prepared)
         self._warn_if_open()
         asyncio.run(self._supervise(prepared.server, specs))
@@ -153,6 +164,14 @@ class Command(BaseCommand):
         self.stdout.write("\n" + "".join(f"  {title:<{width}} {address}\n" for title, address in lines))
         self.stdout.write("  Ctrl-C stops everything.\n\n")
         self.stdout.flush()
+
+
+def _without_control(parts: tuple[str, ...]) -> tuple[str, ...]:
+    if "web" not in parts:
+        raise Conflict(
+            "this installation was restored from a backup and controls nothing until manage.py accept control"
+        )
+    return ("web",)
 
 
 def _parts(text: str) -> tuple[str, ...]:
