@@ -21,8 +21,8 @@ _ONLY_LOADS_AT_START = "explicit model load / unload is not allowed"
 class Check:
     """What a server answered.
 
-    kind, version: what it says of itself, "" if it does not answer. problems: sentences, each with what to change; a
-    server with problems cannot do what its environment asks. advice: sentences about what could be better. holds: what its repository has.
+    kind, version: what it says of itself, "" if it does not answer. problems: sentences, each with what to change: the server
+    cannot do what its environment asks. advice: sentences about what could be better. holds: what its repository has.
     """
 
     kind: str = ""
