@@ -16,6 +16,7 @@ from django.utils import timezone
 from dashboard.models import Server
 from dashboard.postgresql import relay
 from dashboard.servers.additions import Listener, listeners, ports_by_host
+from dashboard.servers.services import LOCAL
 from dashboard.shared import heartbeat
 from dashboard.shared.startup import check_database, one_sentence
 from dashboard.supervisor import commands
@@ -52,7 +53,7 @@ class Command(BaseCommand):
                     check_ports(host, ports)
                 check_database()
                 prepared = prepare(runs_server="server" in parts)
-                specs = commands.process_specs(parts)
+                specs = commands.process_specs(parts, prepared.server.name if prepared.server else LOCAL)
         except KeyboardInterrupt:
             raise CommandError("Interrupted before anything was started.", returncode=130) from None
         self._say_prepared(prepared)
