@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.conf import settings
+from django.core.management import CommandError, call_command
 from django.db.models import F
 from rest_framework.test import APIClient
 
@@ -302,3 +303,24 @@ def test_people_without_the_rights_change_nothing(api: APIClient, root: APIClien
     assert "nothing listens at its address" in down.data["problems"][0]
     assert root.delete("/api/v1/environments/production").status_code in (404, 409)
     assert root.put("/api/v1/environments/x/wanted/nobody", {}, format="json").status_code == 404
+
+
+def test_the_command_does_what_pages_do(db: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Model.objects.create(name="m")
+    key = tmp_path / "key"
+    key.write_text("the secret\n")
+    call_command("environments", "add", "x", "--control-key-file", str(key), "--metrics-port", "9")
+    call_command("environments", "want", "x", "m")
+    with pytest.raises(CommandError, match="nothing listens"):
+        call_command("environments", "add-server", "x", "x-1", "http://127.0.0.1:1")
+    call_command("environments", "add-server", "x", "x-1", "http://127.0.0.1:1", "--unchecked")
+    call_command("environments", "list")
+    assert "x-1  http://127.0.0.1:1  stopped  0 of 1 models" in capsys.readouterr().out
+    assert Server.objects.get().metrics_url == "http://127.0.0.1:9"
+    assert control_headers(server_get("x-1")) == {"slipway-control-key": "the secret"}
+    with pytest.raises(CommandError, match="There is no environment named 'y'"):
+        call_command("environments", "change", "y", "--observed")
+    call_command("environments", "remove-server", "x-1")
+    call_command("environments", "unwant", "x", "m")
+    call_command("environments", "remove", "x")
+    assert not ServerEnvironment.objects.filter(name="x").exists()
