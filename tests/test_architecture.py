@@ -48,6 +48,7 @@ ROOMS: dict[str, list[str]] = {
         "accounts",
         "usage",
         "catalog",
+        "fleet",
         "configuration",
         "advice",
         "rollouts",

@@ -23,7 +23,19 @@ JOB_FAILED = "job.failed"
 # Below: events that count as failures, events that charts mark, and (as prefixes) actions that may change serving.
 FAILURES = (EventKind.CRASHED, EventKind.UNREACHABLE, EventKind.MODEL_FAILED, EventKind.BREACHED)
 _MARKED = (*FAILURES, EventKind.STARTED, EventKind.RESTARTED, EventKind.STOPPED)
-_CHANGES = ("version.", "config.", "model.", "release.", "alias", "drift.", "server.", "rollout.", "import.", "text.")
+_CHANGES = (
+    "version.",
+    "config.",
+    "model.",
+    "release.",
+    "alias",
+    "drift.",
+    "server.",
+    "environment.",
+    "rollout.",
+    "import.",
+    "text.",
+)
 _LOADS = ("model.load", "model.unload", "model.delete")
 _NO_CHANGES = ("version.annotate", "model.describe", "rollout.forget", "rollout.keep_old")
 

@@ -24,7 +24,7 @@ from dashboard.plugins.table import PLUGINS
 from dashboard.releases.selectors import current_document, releases_served, way_back
 from dashboard.releases.signatures import answering_version
 from dashboard.servers.consumers import MODEL_LINES
-from dashboard.servers.selectors import gpu_count, model_states, servers
+from dashboard.servers.selectors import gpu_count, model_states, production_servers, servers
 from dashboard.shared.choices import DesiredState
 from dashboard.shared.exceptions import Invalid
 from dashboard.shared.model_logs import model_log_tail
@@ -117,7 +117,7 @@ def model(request: HttpRequest, name: str) -> HttpResponse:
         "states": model_states(model_name=name),
         "traits": traits_of(current_document(found)),
         **_shown_signature(found, versions),
-        "outage": SimpleLazyObject(lambda: outage_sentence(list(servers()), model_name=name)),
+        "outage": SimpleLazyObject(lambda: outage_sentence(list(production_servers()), model_name=name)),
         "has_gpu": SimpleLazyObject(lambda: any(map(gpu_count, servers()))),
         "chart_versions": numbers if len(numbers := [row.number for row in versions][:CHOSEN_VERSIONS]) > 1 else [],
         "chart_version": request.GET.get("version", EACH if len(head["summary"].loaded_versions) > 1 else ""),

@@ -11,6 +11,7 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from dashboard.models import Model, ModelState, ModelSync, Release, ReleaseSpan, Rollout, Version
 from dashboard.releases.selectors import reporting_server
 from dashboard.releases.storage import managed_repository
+from dashboard.servers.selectors import of_production
 from dashboard.shared.changes import kept_while_unchanged
 from dashboard.shared.choices import DesiredState, ModelStatus, VersionState, version_word
 from dashboard.shared.exceptions import NotFound
@@ -38,7 +39,7 @@ class ModelSummary:
     reason: str
     wanted: Release | None  # the release that should serve, without its text
     serving: Release | None  # the release that the bundled server reports as serving, without its text
-    loaded_versions: list[int]  # versions that can answer now, on any server
+    loaded_versions: list[int]  # versions that can answer now, on any server of production
     backend: str
     version_count: int
     latest_number: int | None
@@ -208,7 +209,8 @@ def _newest_formats() -> dict[int, str]:
 def _states(models: Iterable[Model]) -> dict[str, list[ModelState]]:
     """Return the states of versions on servers, by the model's name."""
     found = defaultdict(list)
-    for state in ModelState.objects.filter(model_name__in=[model.name for model in models]):
+    rows = ModelState.objects.filter(of_production("server__"))
+    for state in rows.filter(model_name__in=[model.name for model in models]):
         found[state.model_name].append(state)
     return found
 
@@ -216,13 +218,14 @@ def _states(models: Iterable[Model]) -> dict[str, list[ModelState]]:
 def _reports_of_all() -> dict[str, list[_Report]]:
     found = defaultdict(list)
     columns = ("model_name", "version", "state", "condition", "failed", "reason")
-    for name, version, state, condition, failed, reason in ModelState.objects.values_list(*columns):
+    rows = ModelState.objects.filter(of_production("server__"))
+    for name, version, state, condition, failed, reason in rows.values_list(*columns):
         found[name].append(_Report(version, state, version_word(state, condition, failed), reason))
     return found
 
 
 def _sync_errors(models: Iterable[Model] | None = None) -> dict[int, str]:
-    rows = ModelSync.objects.exclude(error="")
+    rows = ModelSync.objects.filter(of_production("server__")).exclude(error="")
     rows = rows if models is None else rows.filter(model__in=list(models))
     return dict(rows.values_list("model_id", "error"))
 

@@ -128,7 +128,10 @@ def model_delete(*, model: Model, actor: Actor, confirm_name: str) -> None:
 def _refuse_served(model: Model) -> None:
     if model.desired_state == DesiredState.LOADED:
         raise Conflict(f"model '{model.name}' is loaded; unload it before you delete it")
-    rows = ModelState.objects.filter(model_name=model.name)
+    wishes = model.wanted_in.exclude(environment__everything=True).values_list("environment__name", flat=True)
+    if names := ", ".join(wishes):
+        raise Conflict(f"model '{model.name}' is wanted in {names}; take it out there before you delete it")
+    rows = ModelState.objects.filter(model_name=model.name).exclude(server__environment__driven=False)
     if any(row.state != ModelStatus.UNAVAILABLE or row.asleep for row in rows):
         raise Conflict(f"model '{model.name}' is still being unloaded; try again in a moment")
     publishing = Upload.objects.filter(model_name=model.name, state=UploadState.PUBLISHING)

@@ -7,6 +7,7 @@ from dashboard.models.audit import AuditEntry
 from dashboard.models.batch import BatchFile, BatchJob, BatchPart
 from dashboard.models.capture import Capture
 from dashboard.models.drift import DriftMonitor, DriftPicture, DriftWindow
+from dashboard.models.environment import ServerEnvironment, WantedRelease
 from dashboard.models.example import Example
 from dashboard.models.installation import Installation
 from dashboard.models.job import Job
@@ -72,6 +73,7 @@ __all__ = [
     "RolloutSample",
     "SchemaChange",
     "Server",
+    "ServerEnvironment",
     "ServerEvent",
     "ServerState",
     "SignInCount",
@@ -84,5 +86,6 @@ __all__ = [
     "UsageDay",
     "UsageFile",
     "Version",
+    "WantedRelease",
     "WatchLease",
 ]

@@ -1,21 +1,30 @@
 """Inference servers, the states that they report of themselves and of their models, and their events."""
 
+from typing import Any
+
 from django.db import models
 from django.utils import timezone
 
+from dashboard.models.environment import PRODUCTION, ServerEnvironment
 from dashboard.models.model import Model
 from dashboard.shared.choices import EventKind, ModelStatus, ServerStatus, version_word
 from repository.core.condition import Condition
 
 
 class Server(models.Model):
-    """An inference server. The control key of the bundled server is not in the database."""
+    """An inference server. The control key of the bundled server is not in the database.
+
+    environment: never empty, except for rows that the last release made; such servers count as production. named_at: when the
+    environment's DNS name last led to the server, None for a server that a person or `up` listed.
+    """
 
     name = models.SlugField(max_length=64, unique=True)
     http_url = models.CharField(max_length=300)
     grpc_url = models.CharField(max_length=300)
     metrics_url = models.CharField(max_length=300)
     bundled = models.BooleanField(default=False)
+    environment = models.ForeignKey(ServerEnvironment, null=True, on_delete=models.CASCADE, related_name="servers")
+    named_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -23,6 +32,16 @@ class Server(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if self.environment_id is None:
+            self.environment, _ = ServerEnvironment.objects.get_or_create(name=PRODUCTION)
+        super().save(*args, **kwargs)
+
+    @property
+    def driven(self) -> bool:
+        """Whether `watch` brings the server to what is wanted."""
+        return self.environment is None or self.environment.driven
 
 
 class ServerState(models.Model):

@@ -16,7 +16,7 @@ from dashboard.metrics.selectors import metrics_rows
 from dashboard.metrics.usage import Usage
 from dashboard.models import MetricSample, Objective, ObjectiveCount
 from dashboard.objectives.burn import HOUR, MINUTE, PERIOD_S
-from dashboard.servers.selectors import servers
+from dashboard.servers.selectors import production_servers
 from repository.core.histogram import BOUNDS_US
 
 _COARSE = max(one for one in RESOLUTIONS if one < HOUR)  # of the days whose minutes are gone
@@ -111,7 +111,7 @@ def _count_history(objective: Objective, now: float) -> bool:
 
 
 def _usages(objective: Objective, resolution: int, start: int, end: int) -> list[tuple[int, Usage]]:
-    found = [metrics_rows(server, objective.model.name, resolution, start, end) for server in servers()]
+    found = [metrics_rows(server, objective.model.name, resolution, start, end) for server in production_servers()]
     return [(at, decode(data).usage) for rows in found for at, data in rows.values_list("at", "data")]
 
 

@@ -21,7 +21,7 @@ from dashboard.objectives.burn import (
     budget,
     windows,
 )
-from dashboard.servers.selectors import outages, servers
+from dashboard.servers.selectors import outages, production_servers
 
 # The minutes reach back over this many whole hours; older counts are read by the hour.
 _FINE_HOURS = 6
@@ -120,7 +120,7 @@ def _down(objective: Objective, now: float) -> list[Down]:
     until = datetime.fromtimestamp(now, UTC)
     since = max(until - timedelta(seconds=PERIOD_S), objective.model.created_at)
     found = []
-    for server in servers():
+    for server in production_servers():
         spans = outages(server, since, until)
         seconds = sum(((one.end or until) - max(one.start, since)).total_seconds() for one in spans)
         if seconds > 0:

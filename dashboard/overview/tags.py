@@ -42,6 +42,7 @@ _ACTION_ICONS = (
     ("model.load", "play"),
     ("model.", "models"),
     ("server.", "servers"),
+    ("environment.", "servers"),
     ("alias", "live"),
     ("token.", "key"),
     ("account.", "user"),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from django.db import transaction
 
 from dashboard.models import Model, ModelSync, Release, ReleaseCheck, Server
-from dashboard.releases.overrides import wanted_override
+from dashboard.releases.overrides import override_of, wanted_override
 from dashboard.releases.selectors import last_good, newest_release, same_content
 from dashboard.releases.storage import on_disk, write_config
 from dashboard.shared.choices import CheckState
@@ -30,12 +30,14 @@ class LoadPlan:
     passed: bool
 
 
-def load_plan(*, model_id: int, server: Server, serves: bool) -> LoadPlan | None:
-    """Return the plan, or None if the model was deleted meanwhile. serves: whether any version of it serves on the server."""
+def load_plan(*, model_id: int, server: Server, serves: bool, pinned: int | None = None) -> LoadPlan | None:
+    """Return the plan, or None if the model was deleted meanwhile. serves: whether any version of it serves on the server.
+    pinned: the id of the release that is wanted there, None for the newest."""
     model = Model.objects.filter(pk=model_id).first()
     if model is None:
         return None
-    wanted = newest_release(model)
+    newest = newest_release(model)
+    wanted = _pinned(newest, pinned)
     if wanted is None:
         return LoadPlan(None, "", [], False, False)
     # For a server that has served nothing yet, the releases that the bundled server served count.
@@ -44,17 +46,25 @@ def load_plan(*, model_id: int, server: Server, serves: bool) -> LoadPlan | None
     passed = ReleaseCheck.objects.filter(release=wanted.begun, server=server, state=CheckState.PASSED).exists()
     # An unload would have removed the row's release, so the model stopped with the server.
     went_away = ModelSync.objects.filter(server=server, model=model, release__isnull=False).exists()
-    return LoadPlan(wanted, wanted_override(wanted), good, bool(good) and went_away and not passed, passed)
+    override = wanted_override(wanted) if wanted == newest else override_of(wanted)
+    return LoadPlan(wanted, override, good, bool(good) and went_away and not passed, passed)
 
 
-def needs_another_load(*, model_id: int, loading: Release | None) -> bool:
+def _pinned(newest: Release | None, pinned: int | None) -> Release | None:
+    """Return the pinned release with its model, else the newest. The newest text of a pinned release counts as it."""
+    if newest is None or pinned in (None, newest.pk, newest.begun.pk):
+        return newest
+    return Release.objects.select_related("model", "continues").filter(pk=pinned).first() or newest
+
+
+def needs_another_load(*, model_id: int, loading: Release | None, pinned: int | None = None) -> bool:
     """Return whether the wanted release needs a separate load while a load for an earlier release is under way.
 
     It needs none if the versions stay and the change needs no reload, such as new aliases or an added version. The next load
     after the present one applies such a change. A new request for the same release needs another load.
     """
     model = Model.objects.filter(pk=model_id).first()
-    wanted = newest_release(model) if model else None
+    wanted = _pinned(newest_release(model), pinned) if model else None
     if (
         wanted is None
         or loading is None

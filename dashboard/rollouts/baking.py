@@ -11,7 +11,7 @@ from dashboard.models import ReleaseSpan, Rollout, RolloutFigures, Server
 from dashboard.models.rollout import TrafficReport
 from dashboard.releases import life
 from dashboard.releases.rollout_states import UNDER_WAY
-from dashboard.servers.selectors import answers, servers
+from dashboard.servers.selectors import answers, production_servers
 from dashboard.shared.choices import RolloutKind, RolloutState
 
 Span = tuple[datetime, datetime | None]  # its begin and end; the end is None while the span continues
@@ -58,7 +58,7 @@ def served_by(rollout: Rollout) -> dict[Server, Served]:
         found[server_id].append((started, ended))
     return {
         server: Served(_seconds(rollout, server, found[server.pk]), any(ended is None for _, ended in found[server.pk]))
-        for server in servers()
+        for server in production_servers()
         if server.bundled or answers(server)
     }
 

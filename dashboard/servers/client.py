@@ -19,11 +19,11 @@ from urllib.parse import quote
 
 import httpx
 import orjson
-from django.conf import settings
 
 from dashboard.models import Server
 from dashboard.models.release import CheckStep
 from dashboard.models.rollout import TrafficReport
+from dashboard.servers.credentials import control_headers, tls_context, tls_name
 from dashboard.servers.infer_key import bearer
 from dashboard.servers.messages import (
     FeedEvent,
@@ -132,10 +132,14 @@ def _index() -> Call[list[IndexRow]]:
     return Call("POST", "/v2/repository/index", b"{}", read, control=True)
 
 
-def _version() -> Call[str]:
-    def read(answer: RawAnswer) -> str:
-        metadata: ServerMetadata = _parsed(answer.body, ServerMetadata)
-        return plain(metadata.get("version", ""))[:VERSION_LIMIT]
+def _metadata() -> Call[ServerMetadata]:
+    def read(answer: RawAnswer) -> ServerMetadata:
+        found: ServerMetadata = _parsed(answer.body, ServerMetadata)
+        return {
+            "name": plain(found.get("name", ""))[:VERSION_LIMIT],
+            "version": plain(found.get("version", ""))[:VERSION_LIMIT],
+            "extensions": found.get("extensions", []),
+        }
 
     return Call("GET", "/v2", b"", read)
 
@@ -257,9 +261,10 @@ class _Peer:
 
     def __init__(self, server: Server, person: str = "") -> None:
         self.server = server
-        own = server.bundled  # no other server gets the keys of the bundled one
-        self._key = {settings.SERVER_CONTROL_HEADER: settings.SERVER_CONTROL_KEY} if own else {}
+        self._key = control_headers(server)
         self._token = bearer(server, person)
+        # A server that was found by its DNS name is called by number, and must still have the name's certificate.
+        self._extensions = {"sni_hostname": name} if (name := tls_name(server)) else {}
 
     def _request(self, client: httpx.Client | httpx.AsyncClient, call: Call[T]) -> httpx.Request:
         headers = {**_PLAIN, **(call.headers or {})}
@@ -267,7 +272,9 @@ class _Peer:
             headers |= self._key | fence_headers()
         timeout = httpx.Timeout(call.timeout, connect=CONNECT_TIMEOUT_S)
         url = f"{self.server.metrics_url if call.of_metrics else self.server.http_url}{call.path}"
-        return client.build_request(call.method, url, content=call.content, headers=headers, timeout=timeout)
+        return client.build_request(
+            call.method, url, content=call.content, headers=headers, timeout=timeout, extensions=self._extensions
+        )
 
     def _result(self, call: Call[T], response: httpx.Response, content: bytes) -> T:
         if call.any_status or response.is_success:
@@ -286,7 +293,7 @@ class _Peer:
 
     def _unreachable(self, error: httpx.HTTPError) -> Unreachable:
         reasons = {
-            httpx.ConnectError: "nothing listens at its address",
+            httpx.ConnectError: _no_connection(error),
             httpx.ConnectTimeout: "it takes no connections",
             httpx.ReadTimeout: "it did not answer in time",
         }
@@ -295,20 +302,32 @@ class _Peer:
         return Unreachable(f"inference server {self.server.name} does not answer: {reason}", midway=midway)
 
 
+def _no_connection(error: httpx.HTTPError) -> str:
+    """Return why a connection could not be made."""
+    text = str(error)
+    if "certificate" in text.lower():
+        return f"its certificate is refused ({text.partition('certificate verify failed: ')[2] or text})"
+    return "it does not speak TLS as it should" if "SSL" in text else "nothing listens at its address"
+
+
 class ServerConnections:
-    """HTTP connections that stay open between calls, for several threads and servers. The first call makes the client."""
+    """HTTP connections that stay open between calls, for several threads and servers. The first call makes a client, and the
+    first call with other certificates another one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._client: httpx.Client | None = None
+        self._clients: dict[object, httpx.Client] = {}
 
-    def client(self) -> httpx.Client:
+    def client(self, server: Server) -> httpx.Client:
+        environment = None if server.bundled else server.environment
         with self._lock:
-            if self._client is None:
+            key = environment and environment.connection
+            if key not in self._clients:
                 # The environment's proxies are not meant for inference servers.
-                self._client = httpx.Client(trust_env=False, follow_redirects=False)
-                atexit.register(self._client.close)
-            return self._client
+                client = httpx.Client(trust_env=False, follow_redirects=False, verify=tls_context(server))
+                atexit.register(client.close)
+                self._clients[key] = client
+            return self._clients[key]
 
 
 class ServerClient(_Peer):
@@ -330,12 +349,23 @@ class ServerClient(_Peer):
         """Return the cumulative statistics of a version, as Triton names them."""
         return self._call(_statistics(name, version))
 
+    def metadata(self) -> ServerMetadata:
+        """Return what the server says of itself."""
+        return self._call(_metadata())
+
+    def index(self) -> list[IndexRow]:
+        """Return a row for every version in the repository, and one for each model without versions."""
+        return self._call(_index())
+
+    def unload(self, name: str) -> None:
+        self._call(_unload(name))
+
     def memory(self) -> MemoryMap:
         """Return the memory of the server's devices, and what each version holds of it."""
         return self._call(_memory())
 
     def _call(self, call: Call[T]) -> T:
-        client = self._connections.client()
+        client = self._connections.client(self.server)
         try:
             response = client.send(self._request(client, call), stream=True)
             with closing(response):
@@ -354,7 +384,7 @@ class AsyncServerClient(_Peer):
 
     def __init__(self, server: Server) -> None:
         super().__init__(server)
-        self._client = httpx.AsyncClient(trust_env=False, follow_redirects=False)
+        self._client = httpx.AsyncClient(trust_env=False, follow_redirects=False, verify=tls_context(server))
 
     async def __aenter__(self) -> Self:
         return self
@@ -364,7 +394,7 @@ class AsyncServerClient(_Peer):
 
     async def version(self) -> str:
         """Return the server's version from its metadata."""
-        return await self._call(_version())
+        return (await self._call(_metadata()))["version"]
 
     async def index(self) -> list[IndexRow]:
         """Return a row for every version in the repository."""
@@ -428,7 +458,8 @@ class AsyncServerClient(_Peer):
         url = f"{self.server.metrics_url}/v2/slipway/live"
         headers = {**_PLAIN, **self._key}
         try:
-            async with self._client.stream("GET", url, headers=headers, timeout=timeout) as response:
+            streamed = self._client.stream("GET", url, headers=headers, timeout=timeout, extensions=self._extensions)
+            async with streamed as response:
                 if not response.is_success:
                     raise _refusal(self.server.name, response.status_code, b"")
                 self._refuse_compressed(response)

@@ -38,7 +38,9 @@ class TrafficHead(TypedDict):
 class ServerMetadata(TypedDict, total=False):
     """The part of a server's metadata that the dashboard reads."""
 
+    name: str
     version: str
+    extensions: list[str]
 
 
 class RefusalBody(TypedDict):

@@ -6,6 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from dashboard.access.authorisation import Right
 from dashboard.servers import selectors as select
 from dashboard.servers.consumers import PROCESSES
+from dashboard.servers.holdings import said_of
 from dashboard.servers.services import server_restart
 from dashboard.web.addresses import get, post
 from dashboard.web.pages import call_service, respond
@@ -17,7 +18,7 @@ _ORDER = {word: place for place, word in enumerate(("failed", "loading", "unload
 
 @get("servers/", Right.VIEW)
 def servers(request: HttpRequest) -> HttpResponse:
-    rows = [(server, list(select.model_states(server=server))) for server in select.servers()]
+    rows = [(server, list(select.model_states(server=server)), said_of(server)) for server in select.servers()]
     return respond(request, "servers/servers", {"rows": rows, "running": select.processes()})
 
 
@@ -28,6 +29,7 @@ def server(request: HttpRequest, name: str) -> HttpResponse:
     context = {
         "server": found,
         "states": states[:SHOWN],
+        "held": said_of(found),
         "more_states": len(states[SHOWN:]),
         "events": select.server_events(server=found)[:EVENTS],
         "code": select.running_code(found),

@@ -3,9 +3,10 @@
 from datetime import datetime
 from typing import NamedTuple
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from dashboard.models import ModelState, Server, ServerEvent, WatchLease
+from dashboard.models.environment import PRODUCTION
 from dashboard.servers.server_state import BUILD, PROCESSES, VERSION
 from dashboard.shared import heartbeat
 from dashboard.shared.choices import EventKind, ServerStatus
@@ -19,7 +20,18 @@ _CAME_BACK = (EventKind.STARTED, EventKind.RESTARTED, EventKind.READY)
 
 def servers() -> QuerySet[Server]:
     """Return the servers with their states, the bundled one first."""
-    return Server.objects.select_related("state")
+    return Server.objects.select_related("state", "environment")
+
+
+def production_servers() -> QuerySet[Server]:
+    """Return the servers of production, whose reports decide the states of models, rollouts and objectives."""
+    return servers().filter(of_production())
+
+
+def of_production(path: str = "") -> Q:
+    """Return the condition that a server is of production. path: leads from the row to the server, as `server__`."""
+    unset = Q(**{f"{path}environment": None})  # by the last release, for as long as it runs beside this one
+    return unset | Q(**{f"{path}environment__name": PRODUCTION})
 
 
 def server_get(name: str) -> Server:
@@ -117,8 +129,8 @@ def outages(server: Server, since: datetime, until: datetime) -> list[Outage]:
 
 
 def all_down() -> list[Server]:
-    """Return all servers with their states if none of them answers; else []."""
-    rows = list(servers())
+    """Return all servers of production with their states if none of them answers; else []."""
+    rows = list(production_servers())
     return [] if any(map(answers, rows)) else rows
 
 

@@ -41,6 +41,7 @@ class ModelStateSerializer(serializers.ModelSerializer[models.ModelState]):
 
 
 class ServerSerializer(serializers.ModelSerializer[models.Server]):
+    environment = serializers.CharField(source="environment.name", default="production")
     state = ServerStateSerializer(default=None, allow_null=True)
     model_count = serializers.IntegerField(
         source="model_states.count",
@@ -50,7 +51,7 @@ class ServerSerializer(serializers.ModelSerializer[models.Server]):
 
     class Meta:
         model = models.Server
-        fields = ["name", "http_url", "grpc_url", "metrics_url", "bundled", "state", "model_count"]
+        fields = ["name", "http_url", "grpc_url", "metrics_url", "bundled", "environment", "state", "model_count"]
 
 
 class EventSerializer(serializers.ModelSerializer[models.ServerEvent]):

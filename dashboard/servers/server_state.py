@@ -15,14 +15,16 @@ from django.utils import timezone
 from dashboard.models import Model, ModelState, ModelSync, Release, Server, ServerState
 from dashboard.servers.messages import Loading
 from dashboard.servers.services import server_event_record
+from dashboard.servers.wanted import wanted_generation
 from dashboard.shared.changes import quietly
 from dashboard.shared.choices import EventKind, ModelStatus, ServerStatus
 from repository.core.condition import Condition
 from repository.files.storage import write_atomic
 
 # Keys of ServerState.info: the UUIDs of the GPUs; the version; the states of `up`'s other processes, by name; the reason why
-# the live feed is not understood ("" if it is understood); the identity of the machine that runs the bundled server.
-GPUS, VERSION, PROCESSES, FEED, MACHINE = "gpus", "version", "processes", "feed", "machine"
+# the live feed is not understood ("" if it is understood); the identity of the machine that runs a bundled server; what another
+# server's repository holds (servers.holdings).
+GPUS, VERSION, PROCESSES, FEED, MACHINE, HOLDS = "gpus", "version", "processes", "feed", "machine", "holds"
 BUILD = "compile"  # the process that compiles the server's modules
 _NUMBERS = re.compile(r"[0-9.]+")
 REASON_LIMIT = ServerState._meta.get_field("last_reason").max_length
@@ -164,7 +166,7 @@ def model_sync_failed(*, server: Server, model_id: int, generation: int, attempt
 
     Only a new reason makes an event, so retries make none. A reason is not new if only its numbers differ, such as free memory.
     """
-    if not Model.objects.filter(pk=model_id, generation=generation).exists():
+    if wanted_generation(server, model_id) != generation:
         return
     before = ModelSync.objects.filter(server=server, model_id=model_id).values_list("error", flat=True).first()
     _sync_write(server, model_id, attempts=attempts, error=error)

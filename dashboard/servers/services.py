@@ -10,15 +10,15 @@ from dashboard.models import Server, ServerEvent, ServerState
 from dashboard.shared.exceptions import Conflict
 from repository.core.plain_text import plain
 
-LOCAL = "local"  # the name of the bundled server
+LOCAL = "local"  # the name of the first bundled server
 
 
-def server_ensure_local() -> Server:
-    """Create or update the bundled server's row with the addresses of the settings, and return it."""
+def server_ensure_local(*, name: str = LOCAL) -> Server:
+    """Create or update the row of this machine's bundled server with the addresses of the settings, and return it."""
     host = settings.DASHBOARD_HOST if settings.DASHBOARD_HOST not in ("0.0.0.0", "::") else "127.0.0.1"
     host = f"[{host}]" if ":" in host else host
     server, _ = Server.objects.update_or_create(
-        name=LOCAL,
+        name=name,
         defaults={
             "http_url": f"http://{host}:{settings.SERVER_HTTP_PORT}",
             "grpc_url": f"{host}:{settings.SERVER_GRPC_PORT}",

@@ -12,6 +12,7 @@ from django.conf import settings
 from dashboard.servers.additions import additions
 from dashboard.servers.bundled_flags import flag, is_on
 from dashboard.servers.server_state import BUILD
+from dashboard.servers.services import LOCAL
 from dashboard.shared.environment import BASE_DIR
 from dashboard.shared.exceptions import Invalid
 from dashboard.shared.heartbeat import heard_since_last
@@ -53,8 +54,9 @@ def reachable_host() -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
-def process_specs(parts: Collection[str] = PARTS) -> list[ProcessSpec]:
-    made = {"server": _server, "web": _dashboard, "watch": _watch, "worker": _worker}
+def process_specs(parts: Collection[str] = PARTS, server: str = LOCAL) -> list[ProcessSpec]:
+    """Return the processes of these parts. server: the name of the bundled server that this machine runs."""
+    made = {"server": partial(_server, server), "web": _dashboard, "watch": _watch, "worker": _worker}
     return [make() for part, make in made.items() if part in parts]
 
 
@@ -140,7 +142,7 @@ def _worker() -> ProcessSpec:
     return _spec("worker", "worker", *command, says_ready=b" ready.", make_probe=heard, stop=stop)
 
 
-def _server() -> ProcessSpec:
+def _server(name: str) -> ProcessSpec:
     host = reachable_host()
 
     async def answers() -> bool:
@@ -155,7 +157,7 @@ def _server() -> ProcessSpec:
     return _spec(
         "server",
         "inference server",
-        *("-m", "serving", f"@{_write_server_arguments()}"),
+        *("-m", "serving", f"@{_write_server_arguments(name)}"),
         make_probe=lambda: answers,
         stop=((signal.SIGTERM, _server_stop_s()),),
         model_logs=model_logs_folder(),
@@ -179,9 +181,9 @@ def _server_stop_s() -> float:
     return shutdown.longest_s(EXIT_TIMEOUT_S, drain_s) + 3.0
 
 
-def server_arguments() -> list[str]:
-    """Return the inference server's flags. They restrict the control routes to requests with the header and key in
-    SERVER_CONTROL_HEADER and SERVER_CONTROL_KEY."""
+def server_arguments(name: str = LOCAL) -> list[str]:
+    """Return the flags of the inference server of this name. They restrict the control routes to requests with the header and
+    key in SERVER_CONTROL_HEADER and SERVER_CONTROL_KEY."""
     host, key = settings.DASHBOARD_HOST, f"{settings.SERVER_CONTROL_HEADER}={settings.SERVER_CONTROL_KEY}"
     restricted = f"model-repository,shared-memory,logging,trace:{key}"
     arguments = {
@@ -211,7 +213,8 @@ def server_arguments() -> list[str]:
         arguments["--traffic-remotes"] = settings.TRAFFIC_REMOTES
     if settings.REQUIRE_TOKENS:
         arguments["--auth-file"] = settings.AUTH_FILE
-        arguments["--usage-log"] = settings.USAGE_LOG
+        # A log has one writer.
+        arguments["--usage-log"] = settings.USAGE_LOG if name == LOCAL else settings.USAGE_LOG / name
     return [f"{flag}={value}" for flag, value in arguments.items()]
 
 
@@ -231,10 +234,10 @@ def check_server_flags() -> None:
         )
 
 
-def _write_server_arguments() -> str:
+def _write_server_arguments(name: str) -> str:
     """Write the flags to a file and return its path, because every account of the machine can read command lines."""
     path = settings.DATA_DIR / "server.args"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        file.write("\n".join([*server_arguments(), *settings.SERVER_FLAGS]) + "\n")
+        file.write("\n".join([*server_arguments(name), *settings.SERVER_FLAGS]) + "\n")
     return str(path)

@@ -11,6 +11,7 @@ import secrets
 import sys
 from contextlib import suppress
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 
 from django.conf import settings
@@ -20,11 +21,11 @@ from django.utils import timezone
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM
 from dashboard.access.control import refuse_half_restored
-from dashboard.models import Installation, ServerState
+from dashboard.models import Installation, Server, ServerState
 from dashboard.servers.server_state import MACHINE
 from dashboard.servers.services import LOCAL
 from dashboard.shared.choices import ServerStatus
-from dashboard.shared.exceptions import Conflict, Invalid
+from dashboard.shared.exceptions import Invalid
 from dashboard.shared.startup import sentence
 from repository.files.storage import write_atomic
 
@@ -104,17 +105,26 @@ def folder_accept() -> None:
         audit_record(actor=SYSTEM, action="installation.folder", summary="Accepted a shared folder of the installation")
 
 
-def check_only_server() -> None:
-    """Raise Conflict if another machine runs the bundled server. One that nobody has seen for SERVER_GONE does not run."""
-    row = ServerState.objects.select_related("server").filter(server__name=LOCAL).first()
-    if row is None or in_one_folder() or row.info.get(MACHINE) in (None, machine_identity()):
-        return
+def own_server_name() -> str:
+    """Return the name of the bundled server of this machine: the one that it had, else LOCAL, or with a number for a machine
+    that joins. A machine takes the name LOCAL over if nobody has seen its server for SERVER_GONE."""
+    if in_one_folder():
+        return LOCAL
+    rows = {row.server.name: row for row in ServerState.objects.select_related("server").filter(server__bundled=True)}
+    own = next((name for name, row in rows.items() if row.info.get(MACHINE) == machine_identity()), None)
+    if own is not None:
+        return own
+    if LOCAL not in rows or not _runs_elsewhere(rows[LOCAL]):
+        return LOCAL
+    taken = set(Server.objects.values_list("name", flat=True))
+    return next(name for number in count(2) if (name := f"{LOCAL}-{number}") not in taken)
+
+
+def _runs_elsewhere(row: ServerState) -> bool:
+    """Return whether another machine runs a bundled server, or has until a moment ago."""
     runs = row.state in (ServerStatus.STARTING, ServerStatus.RUNNING, ServerStatus.READY)
-    if runs and row.checked_at is not None and timezone.now() - row.checked_at < SERVER_GONE:
-        raise Conflict(
-            f"another machine runs the bundled server, at {row.server.http_url}: start this one with "
-            "--only web,worker,watch, or wait half a minute if that machine is gone"
-        )
+    seen = row.checked_at is not None and timezone.now() - row.checked_at < SERVER_GONE
+    return row.info.get(MACHINE) is not None and runs and seen
 
 
 def machine_identity() -> str:

@@ -16,7 +16,7 @@ from dashboard.servers.services import LOCAL, server_ensure_local
 from dashboard.shared.choices import DesiredState
 from dashboard.shared.exceptions import DashboardError
 from dashboard.shared.space import enable_incremental_vacuum
-from dashboard.supervisor.installation import check_installation, check_only_server, machine_identity
+from dashboard.supervisor.installation import check_installation, machine_identity, own_server_name
 from dashboard.uploads.examples import examples_publish
 from repository.files.storage import locked
 
@@ -42,7 +42,7 @@ def prepare(*, runs_server: bool = True) -> Prepared:
     """Prepare the data folder and the database. runs_server: whether this machine runs the bundled server.
 
     Raises Invalid if this machine's keys or shared folder are not those of the installation.
-    Raises Conflict if another machine runs the bundled server too. Raises a RepositoryError if another machine has been
+    Raises a RepositoryError if another machine has been
     preparing for PATIENCE_S.
     """
     # Several machines may start at once, and one of them fills the empty database.
@@ -69,8 +69,7 @@ def _prepare(runs_server: bool) -> Prepared:
 
 
 def _server() -> Server:
-    check_only_server()
-    server = server_ensure_local()
+    server = server_ensure_local(name=own_server_name())
     server_info_record(server=server, key=MACHINE, value=machine_identity())
     server_restart_take(server=server)  # this start fulfils a request of an earlier run
     return server

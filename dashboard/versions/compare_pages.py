@@ -6,7 +6,7 @@ from django.utils.functional import SimpleLazyObject
 from dashboard.access.authorisation import Right
 from dashboard.catalog.pages import model_context
 from dashboard.metrics.outages import outage_sentence
-from dashboard.servers.selectors import servers
+from dashboard.servers.selectors import production_servers
 from dashboard.versions.compare import FIGURES_OF, choices, chosen, comparison
 from dashboard.web.addresses import get
 from dashboard.web.pages import respond
@@ -25,7 +25,9 @@ def model_compare(request: HttpRequest, name: str) -> HttpResponse:
         "choices": choices(model, a, b),
         "keys": (("a", "Left", a), ("b", "Right", b)),
         "compared": compared,
-        "outage": SimpleLazyObject(lambda: outage_sentence(list(servers()), int(FIGURES_OF.total_seconds()))),
+        "outage": SimpleLazyObject(
+            lambda: outage_sentence(list(production_servers()), int(FIGURES_OF.total_seconds()))
+        ),
         "silent": [number for number in compared.tried_versions if number not in live] if compared else [],
     }
     return respond(request, "versions/compare", context)

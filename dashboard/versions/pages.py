@@ -22,7 +22,7 @@ from dashboard.releases.budgets import newest_figures
 from dashboard.releases.gates import gates_in_words
 from dashboard.releases.replay_gates import gate_capture
 from dashboard.releases.selectors import newest_release, protected_versions, release_get
-from dashboard.servers.selectors import model_states
+from dashboard.servers.selectors import model_states, of_production
 from dashboard.shared.choices import VersionState
 from dashboard.shared.exceptions import DashboardError, Invalid, NamesMoved, status_of
 from dashboard.templatetags.slipway import sentence
@@ -48,7 +48,7 @@ def _versions(
     """Show the versions. typed: the fields of a form that was refused, and the reason."""
     head = model_context(name, "versions")
     model, newest = head["model"], newest_release(head["model"])
-    states = {state.version: state for state in model_states(model_name=name)}
+    states = {state.version: state for state in model_states(model_name=name).filter(of_production("server__"))}
     versions = page_of(request, select.versions(model))
     context = {
         **head,

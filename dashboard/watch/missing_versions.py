@@ -3,10 +3,11 @@
 If a folder is missing, the error asks a person to put it back. If the folder is there, the model is loaded again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dashboard.catalog.selectors import wanted_versions_of_all
+from dashboard.models import Release
 from dashboard.releases.storage import managed_repository
 from dashboard.servers.server_state import VersionStatus
 from dashboard.shared.choices import ModelStatus
@@ -23,7 +24,7 @@ class MissingVersions:
     error: str
 
 
-def missing_versions(wanted: Iterable[DesiredModel], statuses: Iterable[VersionStatus]) -> dict[str, MissingVersions]:
+def missing_versions(wanted: Sequence[DesiredModel], statuses: Iterable[VersionStatus]) -> dict[str, MissingVersions]:
     """Return, by name, the models that serve some but not all of their wanted versions.
 
     statuses: the server's report. Models whose present generation is not applied yet are left out.
@@ -36,6 +37,9 @@ def missing_versions(wanted: Iterable[DesiredModel], statuses: Iterable[VersionS
         one.name for one in wanted if one.loaded and one.applied_generation == one.generation and one.name in served
     ]
     wanted_now = wanted_versions_of_all() if applied else {}
+    pinned = {one.release: one.name for one in wanted if one.release is not None and one.name in applied}
+    for pk, versions in Release.objects.filter(pk__in=pinned).values_list("pk", "versions"):
+        wanted_now[pinned[pk]] = versions
     missing = {name: sorted(set(wanted_now.get(name, ())) - served[name]) for name in applied}
     return {name: _missing_of(name, versions) for name, versions in missing.items() if versions}
 

@@ -20,6 +20,7 @@ class DesiredModel:
     loaded: bool
     generation: int
     applied_generation: int
+    release: int | None = None  # the id of the release that is wanted, None for the newest
 
 
 @dataclass(slots=True)

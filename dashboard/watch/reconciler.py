@@ -25,10 +25,12 @@ from dashboard.releases.observation import checks_observed, releases_observed
 from dashboard.releases.overrides import override_of
 from dashboard.servers import server_state
 from dashboard.servers.client import AsyncServerClient, Unreachable, release_of, steps_of
+from dashboard.servers.holdings import holdings_of
 from dashboard.servers.messages import IndexRow
-from dashboard.servers.server_state import VersionStatus
+from dashboard.servers.server_state import HOLDS, VersionStatus
 from dashboard.servers.services import server_event_record
-from dashboard.shared.choices import DesiredState, EventKind, ModelStatus
+from dashboard.servers.wanted import wanted_generation, wanted_models
+from dashboard.shared.choices import EventKind, ModelStatus
 from dashboard.shared.exceptions import DashboardError
 from dashboard.watch.missing_versions import MissingVersions, missing_versions
 from dashboard.watch.plan import Attempts, DesiredModel, make_plan
@@ -92,6 +94,7 @@ class Reconciler:
         self._looked_at: datetime | None = None  # when the server was seen last, also by an earlier `watch`
         self._missing: dict[str, MissingVersions] = {}  # the missing versions at the last step
         self._reloading: set[str] = set()  # models that are being loaded for their missing versions
+        self._holds: object = None  # what was recorded of the server's repository
         self._index_at = self._seen_at = 0.0
         self._wake = asyncio.Event()  # set when a call ends, so that the next step begins immediately
 
@@ -134,10 +137,13 @@ class Reconciler:
             return False
         self._index_at = now + INDEX_INTERVAL_S
         try:
-            statuses = version_statuses(await self._client.index())
+            index = await self._client.index()
+            statuses = version_statuses(index)
         except DashboardError as error:
             await self._lost(error)
             return True
+        if not self.server.bundled:
+            wanted = await self._record_holdings(wanted, {row["name"] for row in index})
         await self._start_calls(wanted, statuses, busy | set(self._calls), now)
         return bool(self._calls)
 
@@ -152,12 +158,23 @@ class Reconciler:
         else:
             self._announced = names
 
+    async def _record_holdings(self, wanted: list[DesiredModel], held: set[str]) -> list[DesiredModel]:
+        """Record what the server's repository holds, and return the wanted models without those that it lacks.
+
+        A load of these could only fail. They are loaded as soon as the repository has them.
+        """
+        lacks = sorted(one.name for one in wanted if one.loaded and one.name not in held)
+        found = await sync_to_async(holdings_of)(held, lacks)
+        if found != self._holds:
+            await sync_to_async(server_state.server_info_record)(server=self.server, key=HOLDS, value=found)
+            self._holds = found
+        return [one for one in wanted if one.name in held or not one.loaded]
+
     def _read_wanted(self) -> list[DesiredModel]:
         applied = dict(ModelSync.objects.filter(server=self.server).values_list("model_id", "applied_generation"))
-        rows = Model.objects.values_list("pk", "name", "desired_state", "generation")
         return [
-            DesiredModel(pk, name, state == DesiredState.LOADED, generation, applied.get(pk, -1))
-            for pk, name, state, generation in rows
+            DesiredModel(one.model_id, one.name, one.loaded, one.generation, applied.get(one.model_id, -1), one.release)
+            for one in wanted_models(self.server)
         ]
 
     async def _start_calls(
@@ -271,7 +288,8 @@ class Reconciler:
                 continue
             if now - max(begun.at, self._broken_off.get(one.name, 0.0)) < BREAK_OFF_S:
                 continue
-            if not one.loaded or await sync_to_async(needs_another_load)(model_id=one.id, loading=begun.release):
+            needed = sync_to_async(needs_another_load)
+            if not one.loaded or await needed(model_id=one.id, loading=begun.release, pinned=one.release):
                 self._broken_off[one.name] = now
                 logger.warning("model %s: cancelling a load that is not wanted any more", one.name)
                 with suppress(DashboardError):  # other servers cannot do this
@@ -325,8 +343,9 @@ class Reconciler:
 
     async def _plan(self, one: DesiredModel, *, serves: bool) -> LoadPlan | None:
         """Return the load plan, and record that this load begins."""
-        plan = await sync_to_async(load_plan)(model_id=one.id, server=self.server, serves=serves)
-        generation = plan.wanted.model.generation if plan is not None and plan.wanted is not None else one.generation
+        plan = await sync_to_async(load_plan)(model_id=one.id, server=self.server, serves=serves, pinned=one.release)
+        generation = await sync_to_async(wanted_generation)(self.server, one.id) if plan is not None else None
+        generation = one.generation if generation is None else generation
         self._begun[one.name] = _Begun(generation, plan.wanted if plan is not None else None, time.monotonic())
         return plan
 

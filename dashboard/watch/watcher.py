@@ -11,13 +11,16 @@ from django.db import Error, close_old_connections, connection
 
 from dashboard.metrics.feed import FeedReader
 from dashboard.models import Server
+from dashboard.models.environment import PRODUCTION
 from dashboard.postgresql import relay
 from dashboard.servers import server_state
 from dashboard.servers.client import AsyncServerClient
 from dashboard.servers.selectors import servers
 from dashboard.shared import heartbeat
+from dashboard.shared.exceptions import DashboardError
 from dashboard.shared.fence import Fence, fenced_by, refuse_late_writes
 from dashboard.watch.collector import Collector
+from dashboard.watch.discovery import discover
 from dashboard.watch.lease import FOLLOW_S, LEASE_S, RENEW_S, Lease
 from dashboard.watch.noted_watch import NotedWatch
 from dashboard.watch.periodic import on_own_thread, periodic_tasks, run_periodically
@@ -81,7 +84,7 @@ async def lead(lease: Lease, fence: Fence) -> None:
     """Do the watcher's work until the lease has ended. If a part fails, its exception is raised."""
     parts = [asyncio.create_task(keep_lease(lease, fence))]
     with fenced_by(fence):
-        parts.append(asyncio.create_task(watch_servers()))
+        parts += [asyncio.create_task(watch_servers()), asyncio.create_task(discover())]
         parts += [asyncio.create_task(run_periodically(task)) for task in periodic_tasks()]
     try:
         done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
@@ -126,7 +129,10 @@ async def give_heartbeats() -> None:
 
 
 async def watch_servers() -> None:
-    """Watch every server until cancelled, including servers that are added or get another address meanwhile."""
+    """Watch every server until cancelled, including servers that are added or get another address or key meanwhile.
+
+    Each server has tasks of its own, so that one which is slow or hangs delays no other one.
+    """
     watched: dict[tuple[object, ...], asyncio.Task[None]] = {}
     async with asyncio.TaskGroup() as group:
         while True:
@@ -136,11 +142,16 @@ async def watch_servers() -> None:
                 logger.error("the database did not answer (%s); the servers stay as they are", error)
                 await sync_to_async(close_old_connections)()
             else:
-                found = {(server.pk, server.http_url, server.metrics_url): server for server in rows}
+                found = {_connection(server): server for server in rows}
                 for gone in watched.keys() - found.keys():
                     watched.pop(gone).cancel()
                 watched |= {key: group.create_task(keep_watching(found[key])) for key in found.keys() - watched.keys()}
             await asyncio.sleep(SERVERS_S)
+
+
+def _connection(server: Server) -> tuple[object, ...]:
+    environment = None if server.environment is None else server.environment.connection
+    return server.pk, server.http_url, server.metrics_url, server.environment_id, environment
 
 
 async def keep_watching(server: Server) -> None:
@@ -164,6 +175,8 @@ async def keep_watching(server: Server) -> None:
 def _not_watched(error: Exception) -> str:
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
+    if isinstance(error, DashboardError):
+        return error.message
     return f"it tells what the dashboard cannot take ({type(error).__name__}); the log of watch says more"
 
 
@@ -173,5 +186,6 @@ async def watch_server(server: Server) -> None:
         reader = FeedReader()
         group.create_task(Reconciler(server, client, reader).run())
         group.create_task(Collector(client, reader).run())
-        group.create_task(RolloutWatch(client, reader).run())
+        if server.environment is None or server.environment.name == PRODUCTION:  # rollouts move production's clients
+            group.create_task(RolloutWatch(client, reader).run())
         group.create_task(NotedWatch(client).run())

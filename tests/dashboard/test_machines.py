@@ -20,6 +20,7 @@ import pytest
 from tests.dashboard.test_other_databases import PREPARE
 from tests.dashboard.web_process import finished, listening, run
 from tests.support import engines
+from tests.support.ports import free_ports
 from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, ServerProcess, wait_until
 
 pytestmark = pytest.mark.skipif(bool(engines.MISSING), reason=f"needs Debian's packages {', '.join(engines.MISSING)}")
@@ -281,3 +282,37 @@ def test_the_doctor_looks_at_clock_sessions_and_installation(
     assert "sessions of PostgreSQL are in use: raise max_connections" in ill[2]
     assert "processes may open 2004 sessions" in ill[2]
     assert "set max_connections to 2007 or more" in ill[2]
+
+
+def test_two_machines_run_a_bundled_server_each_and_one_watcher_drives_both(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ups = []
+    for machine in (0, 1):
+        for name, port in zip(("PORT", "HTTP_PORT", "GRPC_PORT", "METRICS_PORT"), free_ports(4), strict=True):
+            monkeypatch.setenv(f"SLIPWAY_{name}", str(port))
+        monkeypatch.setenv("SLIPWAY_REQUIRE_TOKENS", "1")  # each then keeps a log of usage, which has one writer
+        monkeypatch.setenv("SERVING_COMPILED", "no")
+        parts = "--only=watch,server" if machine == 0 else "--only=server"
+        up = machines.start(machine, "manage.py", "up", parts)
+        ups.append(up)
+        wait_until(lambda: len(serving(machines)) == len(ups), START_TIMEOUT_S * 2, "the machine's server")
+    try:
+        assert list(serving(machines)) == ["local", "local-2"]
+        ups[1].send_signal(signal.SIGTERM)
+        ups[1].wait(PATIENCE_S)
+        wait_until(lambda: list(serving(machines)) == ["local"], PATIENCE_S, "the end of the second one")
+        ups[1] = machines.start(1, "manage.py", "up", "--only=server")
+        wait_until(lambda: len(serving(machines)) == 2, START_TIMEOUT_S * 2, "the second one's return, by its name")
+        assert list(serving(machines)) == ["local", "local-2"]
+        wait_until(lambda: min(serving(machines).values()) > 0, START_TIMEOUT_S * 2, "the models on both")
+    finally:
+        for up in ups:
+            up.send_signal(signal.SIGTERM)
+            up.wait(PATIENCE_S)
+
+
+def serving(machines: Machines) -> dict[str, int]:
+    """Return how many versions each server has that has answered as ready."""
+    found = machines.get("servers")["results"]
+    return {str(one["name"]): int(str(one["model_count"])) for one in found if one["state"]["state"] == "ready"}  # type: ignore[index]

@@ -17,6 +17,7 @@ from dashboard.access.control import restored_from
 from dashboard.models import Server
 from dashboard.postgresql import relay
 from dashboard.servers.additions import Listener, listeners, ports_by_host
+from dashboard.servers.services import LOCAL
 from dashboard.shared import heartbeat
 from dashboard.shared.exceptions import Conflict
 from dashboard.shared.startup import check_database, one_sentence
@@ -64,7 +65,7 @@ class Command(BaseCommand):
                 prepared = prepare(runs_server="server" in parts)
                 if restored_from():
                     self._parts = parts = _without_control(parts)
-                specs = commands.process_specs(parts)
+                specs = commands.process_specs(parts, prepared.server.name if prepared.server else LOCAL)
         except KeyboardInterrupt:
             raise CommandError("Interrupted before anything was started.", returncode=130) from None
         if newer:

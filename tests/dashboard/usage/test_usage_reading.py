@@ -114,3 +114,24 @@ def test_without_a_log_there_is_nothing_to_read(settings: Any) -> None:
     (settings.USAGE_LOG / "2026-99-99.log").write_bytes(b"x\n")
     assert UsageReader().read() == ""
     assert not UsageFile.objects.exists()
+
+
+def test_totals_of_several_servers_add_up_whoever_reads_first(settings: Any) -> None:
+    old = DAY - timedelta(days=3)
+    for day in (DAY, old):
+        write_log(settings.USAGE_LOG, day, record(1, {(A, "m"): {"requests": 3}}, {A: ADA}))
+    reader = UsageReader()
+    reader.read()
+    for day in (DAY, old):
+        write_log(
+            settings.USAGE_LOG / "local-2", day, record(9, {(A, "m"): {"requests": 4}, (B, "m"): {"requests": 1}})
+        )
+    for one in (reader, UsageReader(), reader):
+        assert one.read() == ""
+        assert [row.requests for row in UsageDay.objects.filter(token_hash=A)] == [7, 7]
+    for day in (DAY, old):
+        write_log(settings.USAGE_LOG, day, record(2, {(A, "m"): {"requests": 5}}), append=True)
+    for one in (reader, UsageReader()):
+        one.read()
+        assert [row.requests for row in UsageDay.objects.filter(token_hash=A)] == [9, 9]
+    assert sorted(reader._totals) == [DAY]

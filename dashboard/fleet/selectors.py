@@ -1,0 +1,74 @@
+"""Reads of environments, their servers, and what they want."""
+
+from dataclasses import dataclass
+
+from django.db.models import Prefetch, QuerySet
+
+from dashboard.models import Model, ModelState, Server, ServerEnvironment, WantedRelease
+from dashboard.servers.holdings import said_of
+from dashboard.servers.selectors import servers
+from dashboard.servers.wanted import wanted_models
+from dashboard.shared.choices import ModelStatus
+from dashboard.shared.exceptions import Conflict, NotFound
+from dashboard.shared.sealing import unseal
+from repository.core.condition import Condition
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStanding:
+    """A server, and how far it is. wanted, served: numbers of models. held: a sentence about its repository, "" if bundled."""
+
+    server: Server
+    wanted: int
+    served: int
+    held: str
+
+
+def environments() -> QuerySet[ServerEnvironment]:
+    """Return the environments with their servers, production first."""
+    return ServerEnvironment.objects.prefetch_related(Prefetch("servers", queryset=servers()))
+
+
+def environment_get(name: str) -> ServerEnvironment:
+    """Return an environment. Raises NotFound if there is none of that name."""
+    try:
+        return environments().get(name=name)
+    except ServerEnvironment.DoesNotExist:
+        raise NotFound(f"there is no environment named '{name[:40]}'") from None
+
+
+def wishes(environment: ServerEnvironment) -> QuerySet[WantedRelease]:
+    """Return the rows of an environment's wanted set."""
+    return environment.wanted.select_related("model", "release").defer("release__text", "model__fingerprint")
+
+
+def standings(environment: ServerEnvironment) -> list[ServerStanding]:
+    """Return how far each server of an environment is."""
+    found = list(environment.servers.all())
+    ready: dict[int, set[str]] = {}
+    serves = ModelState.objects.filter(server__in=found).values_list("server", "model_name", "state", "condition")
+    for pk, name, state, condition in serves:
+        if state == ModelStatus.READY or condition == Condition.ASLEEP:
+            ready.setdefault(pk, set()).add(name)
+    for server in found:
+        server.environment = environment
+    # Servers of one environment want the same.
+    wanted = {one.name for one in wanted_models(found[0]) if one.loaded} if found else set()
+    return [
+        ServerStanding(server, len(wanted), len(wanted & ready.get(server.pk, set())), said_of(server))
+        for server in found
+    ]
+
+
+def key_trouble(environment: ServerEnvironment) -> str:
+    """Return why the stored control key cannot be read; "" if it can."""
+    try:
+        unseal(environment.control_key)
+    except Conflict as error:
+        return error.message
+    return ""
+
+
+def unwanted(environment: ServerEnvironment) -> QuerySet[Model]:
+    """Return the models that the environment's wanted set does not name."""
+    return Model.objects.exclude(wanted_in__environment=environment).order_by("name")

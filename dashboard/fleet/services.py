@@ -1,0 +1,290 @@
+"""Writes of environments, of their servers, and of what each environment wants."""
+
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_slug
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from dashboard.access.audit import audit_record
+from dashboard.access.authorisation import Actor, Right, require
+from dashboard.models import Model, Release, Server, ServerEnvironment, ServerState, WantedRelease
+from dashboard.models.environment import PRODUCTION
+from dashboard.releases.overrides import override_of
+from dashboard.releases.selectors import release_get
+from dashboard.servers.credentials import context
+from dashboard.servers.selectors import answers
+from dashboard.servers.services import LOCAL
+from dashboard.shared.exceptions import Conflict, Invalid, NotFound
+from dashboard.shared.sealing import seal
+
+# The settings of an environment, without its name and its key. A copy of them is in the audit trail.
+SETTINGS = ("driven", "everything", "dns_name", "http_port", "grpc_port", "metrics_port", "tls", "control_header")
+FILES = ("ca_file", "certificate", "certificate_key")
+_TOKEN = re.compile(r"[A-Za-z0-9-]{1,100}")  # a header that both HTTP and gRPC can carry
+_HOST = re.compile(
+    r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?"
+)
+
+
+def environment_create(*, name: str, actor: Actor, control_key: str = "", **given: object) -> ServerEnvironment:
+    """Make an environment. given: some of SETTINGS and FILES. Raises Forbidden, Invalid; Conflict if the name is taken."""
+    require(actor, Right.ADMINISTER)
+    environment = ServerEnvironment(name=_slug(name, 40), control_key=_sealed(control_key))
+    # A new environment wants nothing until somebody says what.
+    _apply(environment, {"everything": False, **given})
+    with transaction.atomic():
+        try:
+            with transaction.atomic():
+                environment.save(force_insert=True)
+        except IntegrityError:
+            raise Conflict(f"there is an environment named '{name}' already") from None
+        _record(actor, "environment.create", f"Added environment {name}", after=_settings(environment))
+    return environment
+
+
+def environment_update(
+    *, environment: ServerEnvironment, actor: Actor, control_key: str | None = None, **given: object
+) -> ServerEnvironment:
+    """Change the given settings of an environment. control_key: None for the present one, "" for none."""
+    require(actor, Right.ADMINISTER)
+    with transaction.atomic():
+        found = ServerEnvironment.objects.select_for_update().get(pk=environment.pk)
+        before = _settings(found)
+        _apply(found, given)
+        if control_key is not None:
+            found.control_key = _sealed(control_key)
+        if found.dns_name and not before["dns_name"] and found.servers.filter(bundled=False, named_at=None).exists():
+            raise Invalid.at("dns_name", "it has listed servers: remove them before a DNS name finds its servers")
+        if not found.dns_name or found.dns_name != before["dns_name"]:
+            found.servers.exclude(named_at=None).delete()
+            found.lookup_error = ""
+        found.save()
+        after = _settings(found) | ({"control_key": "changed"} if control_key is not None else {})
+        changed = {name for name in after if before.get(name) != after[name]}
+        _record(
+            actor,
+            "environment.change",
+            f"Changed environment {found.name}",
+            {name: before.get(name, "") for name in changed},
+            {name: after[name] for name in changed},
+        )
+    return found
+
+
+def environment_delete(*, environment: ServerEnvironment, actor: Actor) -> None:
+    """Remove an environment with its servers and their history. The servers go on with what they have loaded.
+
+    Raises Conflict for production.
+    """
+    require(actor, Right.ADMINISTER)
+    if environment.name == PRODUCTION:
+        raise Conflict("production stays: the pages of models show it")
+    with transaction.atomic():
+        before = {**_settings(environment), "servers": [one.name for one in environment.servers.all()]}
+        environment.delete()
+        _record(actor, "environment.remove", f"Removed environment {environment.name}", before)
+
+
+def server_new(*, environment: ServerEnvironment, name: str, address: str, grpc: str = "", metrics: str = "") -> Server:
+    """Return the row of a new server, not saved, for `check` and `server_add`.
+
+    address: as http://10.0.0.5:8000. grpc, metrics: "" for the ports 8001 and 8002 of that host. Raises Invalid.
+    """
+    if environment.dns_name:
+        raise Invalid.at("address", f"the servers of {environment.name} are found by the name {environment.dns_name}")
+    http_url, scheme, host = _address("address", address)
+    metrics_url = (
+        _address("metrics", metrics)[0] if metrics.strip() else f"{scheme}://{host}:{environment.metrics_port}"
+    )
+    grpc_url = grpc.strip() or f"{host}:{environment.grpc_port}"
+    if not re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^\s:/@]+):\d{1,5}", grpc_url) or len(grpc_url) > 300:
+        raise Invalid.at("grpc", "the address for gRPC is a host and a port, as 10.0.0.5:8001")
+    return Server(
+        name=_slug(name, 64), environment=environment, http_url=http_url, grpc_url=grpc_url, metrics_url=metrics_url
+    )
+
+
+def server_add(*, server: Server, actor: Actor) -> Server:
+    """Save the row of `server_new`. Raises Conflict if its name or address is taken."""
+    require(actor, Right.ADMINISTER)
+    with transaction.atomic():
+        _refuse_taken(server)
+        server.save(force_insert=True)
+        ServerState.objects.create(server=server)
+        _record(actor, "server.add", f"Added server {server.name}", after=_addresses(server))
+    return server
+
+
+def server_update(*, server: Server, actor: Actor, address: str, grpc: str = "", metrics: str = "") -> Server:
+    """Give a listed server other addresses. Raises Conflict for a server that `up` or a DNS name has listed."""
+    require(actor, Right.ADMINISTER)
+    _refuse_unlisted(server)
+    assert server.environment is not None
+    new = server_new(environment=server.environment, name=server.name, address=address, grpc=grpc, metrics=metrics)
+    with transaction.atomic():
+        before = _addresses(server)
+        server.http_url, server.grpc_url, server.metrics_url = new.http_url, new.grpc_url, new.metrics_url
+        _refuse_taken(server)
+        server.save(update_fields=["http_url", "grpc_url", "metrics_url"])
+        _record(actor, "server.change", f"Changed server {server.name}", before, _addresses(server))
+    return server
+
+
+def server_remove(*, server: Server, actor: Actor) -> None:
+    """Remove a server and its history. It goes on with what it has loaded.
+
+    Raises Conflict for a server that a DNS name has found, and for a bundled one that is `local` or answers.
+    """
+    require(actor, Right.ADMINISTER)
+    if not server.bundled or server.name == LOCAL or answers(server):
+        _refuse_unlisted(server)
+    with transaction.atomic():
+        before = _addresses(server)
+        server.delete()
+        _record(actor, "server.remove", f"Removed server {server.name}", before)
+
+
+def wanted_set(
+    *, environment: ServerEnvironment, model: Model, actor: Actor, release: int | None = None
+) -> WantedRelease:
+    """Want a model in an environment. release: its number, None for always the newest.
+
+    Raises Invalid if there is no such release, Conflict if its configuration has mistakes or a version is not published.
+    """
+    require(actor, Right.OPERATE)
+    if not environment.driven:
+        raise Conflict(f"somebody else drives {environment.name}: the dashboard only observes its servers")
+    pinned = _loadable(model, release) if release is not None else None
+    with transaction.atomic():
+        before = WantedRelease.objects.select_for_update().filter(environment=environment, model=model).first()
+        was = {} if before is None else {"release": before.release.number if before.release else "newest"}
+        # Never a generation that a row had before, even after it was taken out and put in again.
+        generation = max(int(timezone.now().timestamp() * 1000), before.generation + 1 if before else 0)
+        row, _ = WantedRelease.objects.update_or_create(
+            environment=environment, model=model, defaults={"release": pinned, "generation": generation}
+        )
+        said = "the newest release" if release is None else f"release {release}"
+        summary = f"{environment.name} wants {said} of {model.name}"
+        after = {"release": release if release is not None else "newest"}
+        audit_record(actor=actor, action="environment.want", summary=summary, model=model, before=was, after=after)
+    return row
+
+
+def wanted_remove(*, environment: ServerEnvironment, model: Model, actor: Actor) -> None:
+    """Take a model out of an environment's wanted set. Raises NotFound if it is not in it."""
+    require(actor, Right.OPERATE)
+    with transaction.atomic():
+        if not WantedRelease.objects.filter(environment=environment, model=model).delete()[0]:
+            raise NotFound(f"{environment.name} has no wish of its own for '{model.name}'")
+        summary = f"{environment.name} has no wish of its own for {model.name} any more"
+        audit_record(actor=actor, action="environment.unwant", summary=summary, model=model)
+
+
+def _loadable(model: Model, number: int) -> Release:
+    try:
+        release = release_get(model, number)
+    except NotFound as error:
+        raise Invalid.at("release", error.message) from None
+    missing = sorted(set(release.versions) - set(model.published_numbers()))
+    if missing:
+        raise Conflict(
+            f"release {number} of '{model.name}' needs version {missing[0]}, which is not in service any more"
+        )
+    if not override_of(release):
+        raise Conflict(f"the configuration of release {number} of '{model.name}' has mistakes")
+    return release
+
+
+def _apply(environment: ServerEnvironment, given: Mapping[str, object]) -> None:
+    """Set the given settings. Raises Invalid at the first that cannot be used."""
+    for name, value in given.items():
+        setattr(environment, name, value.strip() if isinstance(value, str) else value)
+    if environment.name == PRODUCTION and not environment.driven:
+        raise Invalid.at("driven", "production is driven, because the bundled server is in it")
+    if environment.dns_name and not _HOST.fullmatch(environment.dns_name):
+        raise Invalid.at(
+            "dns_name", "a DNS name has letters, digits, hyphens and dots, as triton.prod.svc.cluster.local"
+        )
+    for name in ("http_port", "grpc_port", "metrics_port"):
+        if not 0 < getattr(environment, name) < 65536:
+            raise Invalid.at(name, "a port is a number from 1 to 65535")
+    if not _TOKEN.fullmatch(environment.control_header):
+        raise Invalid.at("control_header", "the header of the key has letters, digits and hyphens")
+    if any(len(getattr(environment, name)) > 500 for name in FILES):
+        raise Invalid.at("ca_file", "a path has at most 500 characters")
+    context(*(getattr(environment, name) for name in FILES))
+
+
+def _settings(environment: ServerEnvironment) -> dict[str, object]:
+    return {name: getattr(environment, name) for name in (*SETTINGS, *FILES)}
+
+
+def _addresses(server: Server) -> dict[str, object]:
+    return {"http_url": server.http_url, "grpc_url": server.grpc_url, "metrics_url": server.metrics_url}
+
+
+def _sealed(key: str) -> str:
+    if len(key) > 300 or not key.isascii() or (key and not key.isprintable()):
+        raise Invalid.at("control_key", "a control key has at most 300 printable ASCII characters")
+    return seal(key.strip())
+
+
+def _slug(name: str, most: int) -> str:
+    try:
+        validate_slug(name)
+    except ValidationError:
+        name = ""
+    if not name or len(name) > most:
+        raise Invalid.at("name", f"a name has letters, digits, hyphens and underscores, at most {most}")
+    return name
+
+
+def _address(field: str, text: str) -> tuple[str, str, str]:
+    """Return an address as scheme://host:port, its scheme, and its host. Raises Invalid."""
+    text = text.strip()
+    try:
+        parts = urlsplit(text if "://" in text else f"http://{text}")
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        host, port = "", None
+    if not host or len(text) > 300 or re.search(r"[\s\\]", text):
+        raise Invalid.at(field, "an address is a scheme, a host and a port, as http://10.0.0.5:8000")
+    if (
+        parts.scheme not in ("http", "https")
+        or parts.username
+        or parts.path.strip("/")
+        or parts.query
+        or parts.fragment
+    ):
+        raise Invalid.at(field, "an address has http or https, a host and a port, and nothing else")
+    host = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{host}:{port or (443 if parts.scheme == 'https' else 80)}", parts.scheme, host
+
+
+def _refuse_taken(server: Server) -> None:
+    others = Server.objects.exclude(pk=server.pk)
+    if others.filter(name=server.name).exists():
+        raise Conflict(f"there is a server named '{server.name}' already")
+    if (other := others.filter(http_url=server.http_url).first()) is not None:
+        raise Conflict(f"server {other.name} has the address {server.http_url} already")
+
+
+def _refuse_unlisted(server: Server) -> None:
+    if server.bundled:
+        raise Conflict(f"server {server.name} is bundled: `manage.py up` lists it")
+    if server.named_at is not None:
+        raise Conflict(f"server {server.name} was found by the DNS name of its environment, which lists it")
+
+
+def _record(
+    actor: Actor,
+    action: str,
+    summary: str,
+    before: Mapping[str, object] | None = None,
+    after: Mapping[str, object] | None = None,
+) -> None:
+    audit_record(actor=actor, action=action, summary=summary, before=before, after=after)
