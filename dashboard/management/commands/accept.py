@@ -1,21 +1,26 @@
-"""`manage.py accept`: takes this machine's keys or shared folder as those of the installation, after they were changed."""
+"""`manage.py accept`: takes this machine's keys, shared folder or bucket as those of the installation, after a change."""
 
 from django.core.management.base import BaseCommand, CommandParser
 
+from dashboard.releases.restoration import bucket_accept
 from dashboard.shared.startup import check_database, one_sentence
 from dashboard.supervisor.installation import folder_accept, in_one_folder, keys_accept
 
 
 class Command(BaseCommand):
     requires_system_checks = []
-    help = "Accept this machine's keys or shared folder as those of all machines, after they were changed on purpose."
+    help = "Accept this machine's keys, shared folder or bucket as those of all machines, after a change on purpose."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("what", choices=("keys", "folder"))
+        parser.add_argument("what", choices=("keys", "folder", "bucket"))
 
     def handle(self, *args: object, **options: object) -> None:
         with one_sentence():
             check_database()
+            if options["what"] == "bucket":
+                bucket_accept()
+                self.stdout.write("This installation writes to the bucket from now on. Start it again.")
+                return
             if in_one_folder():
                 self.stdout.write("Nothing is to accept: the database, the keys and all files lie in one folder.")
                 return
