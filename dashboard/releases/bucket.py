@@ -123,9 +123,9 @@ def bucket_remove(name: str) -> None:
 @repository_errors()
 def bucket_reconcile() -> list[str]:
     """Make the pointers that differ from the rows again, after a transaction that did not end; return the models' names."""
-    bucket, done = managed_bucket(), []
-    for mark in _marks() if bucket else []:
-        age, name = _age_s(mark), mark.name.rpartition(".")[0]
+    done: list[str] = []
+    for name, marks in _marks().items() if managed_bucket() is not None else ():
+        age = time.time() - max(mark.stat().st_mtime for mark in marks)
         with transaction.atomic():
             model = Model.objects.select_for_update().filter(name=name).first() if age > _SETTLED_S else None
             if model is not None:
@@ -134,7 +134,8 @@ def bucket_reconcile() -> list[str]:
                 bucket_remove(name)
             else:
                 continue
-        mark.unlink(missing_ok=True)
+        for mark in marks:
+            mark.unlink(missing_ok=True)
         done.append(name)
     return done
 
@@ -153,7 +154,7 @@ def bucket_collect() -> int:
 
 def marked(name: str) -> bool:
     """Return whether a transaction about a model has not ended, or was broken off."""
-    return any(mark.name.rpartition(".")[0] == name for mark in _marks())
+    return name in _marks()
 
 
 def _contents(model: Model, before: Pointer | None) -> tuple[JsonObject, dict[FileEntry, Path | bytes]]:
@@ -227,12 +228,9 @@ def _mark(name: str) -> Path:
     return path
 
 
-def _marks() -> list[Path]:
-    return sorted((Path(settings.STAGING_DIR) / ".pointers").glob("*"))
-
-
-def _age_s(mark: Path) -> float:
-    try:
-        return time.time() - mark.stat().st_mtime
-    except FileNotFoundError:  # its transaction was committed
-        return 0.0
+def _marks() -> dict[str, list[Path]]:
+    """Return the marks of each model."""
+    found: dict[str, list[Path]] = {}
+    for mark in sorted((Path(settings.STAGING_DIR) / ".pointers").glob("*")):
+        found.setdefault(mark.name.rpartition(".")[0], []).append(mark)
+    return found

@@ -32,7 +32,7 @@ from repository.core.errors import Unreachable
 from repository.files.progress import Progress
 from repository.files.storage import FileEntry, hash_file, hash_tree
 from repository.remote.managed_bucket import ManagedBucket, Pointer
-from tests.dashboard.conftest import as_inspected, relu_bytes
+from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes
 from tests.support.object_store import BUCKET, ObjectStore
 
 Publish = Callable[..., Version]
@@ -134,13 +134,14 @@ def test_every_change_reaches_the_bucket_and_the_bucket_alone_restores_it(
     assert bucket_compare() == [], "a second comparison finds nothing to do"
 
 
-def on_disk() -> str:
-    return (managed_repository().model_dir("relu") / "config.pbtxt").read_text()
+def on_disk(name: str) -> str:
+    return (managed_repository().model_dir(name) / "config.pbtxt").read_text()
 
 
 def make_marks_old() -> None:
-    for mark in buckets._marks():
-        os.utime(mark, (0, 0))
+    for marks in buckets._marks().values():
+        for mark in marks:
+            os.utime(mark, (0, 0))
 
 
 def test_a_model_is_deleted_and_adopted_in_the_bucket_too(
@@ -157,7 +158,7 @@ def test_a_model_is_deleted_and_adopted_in_the_bucket_too(
     assert in_bucket(tmp_path, "other") == in_folder("other")
     model_delete(model=Model.objects.get(name="relu"), actor=actor, confirm_name="relu")
     assert the_bucket().models() == ["other"]
-    assert len(buckets._marks()) == 0
+    assert not buckets._marks()
 
 
 def dying(monkeypatch: pytest.MonkeyPatch, when: str, error: BaseException) -> pytest.MonkeyPatch:
@@ -173,42 +174,66 @@ def dying(monkeypatch: pytest.MonkeyPatch, when: str, error: BaseException) -> p
     return monkeypatch
 
 
+CHANGES = ("new model", "version", "configuration", "archive", "restore")
+
+
+def ready_for(what: str, published: Publish, actor: Actor) -> None:
+    """A model with two versions, with the name of the change that follows."""
+    if what != "new model":
+        version = published(what, make_live=True)
+        published(what, make_live=True)
+    if what == "restore":
+        version_archive(version=version, actor=actor)
+
+
+def change(what: str, received: Callable[..., Upload], actor: Actor) -> Job | None:
+    """Do it, and return its job."""
+    if what == "configuration":
+        config_apply(model=Model.objects.get(name=what), actor=actor, document=smaller(what), base_release=None)
+        return None
+    if what in ("archive", "restore"):
+        version = Version.objects.get(model__name=what, number=1)
+        return (version_archive if what == "archive" else version_restore)(version=version, actor=actor)
+    upload = as_inspected(received({"model.onnx": relu_bytes()}, what))
+    return upload_publish(upload=upload, actor=actor, document=Document.read(CONFIG), make_live=True)
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("what", ["a new model", "a version", "a configuration", "an archive", "a restore"])
 def test_killed_at_the_pointer_the_bucket_has_the_old_or_the_new_and_then_what_the_rows_say(
-    what: str, when: str, bucket: ManagedBucket, published: Publish, actor: Actor, tmp_path: Path,
+    when: str, bucket: ManagedBucket, published: Publish, received: Callable[..., Upload], actor: Actor, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    if what != "a new model":
-        version = published(make_live=True)
-        published(make_live=True)
-    if what == "a restore":
-        version_archive(version=version, actor=actor)
-    old = in_bucket(tmp_path) if what != "a new model" else {}
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        dying(patch, when, Killed())
-        if what == "a configuration":
-            config_apply(model=version.model, actor=actor, document=smaller(), base_release=None)
-        elif what == "an archive":
-            version_archive(version=version, actor=actor)
-        elif what == "a restore":
-            version_restore(version=version, actor=actor)
+    for what in CHANGES:
+        ready_for(what, published, actor)
+    old = {what: in_bucket(tmp_path, what) for what in CHANGES[1:]}
+    dying(monkeypatch, when, Killed())
+    for what in CHANGES:
+        with pytest.raises(Killed):
+            change(what, received, actor)
+        if when == "after":
+            assert in_bucket(tmp_path, what) != old.get(what)
+        elif what in old:
+            assert in_bucket(tmp_path, what) == old[what]
         else:
-            published(make_live=True)
-    assert (the_bucket().pointer("relu") is None) == (what == "a new model" and when == "before")
-    if when == "before" and old:
-        assert in_bucket(tmp_path) == old
-    elif when == "after":
-        assert in_bucket(tmp_path) != old
+            assert the_bucket().pointer(what) is None
+    monkeypatch.undo()
     end_of_the_killed()
-    assert in_bucket(tmp_path) == in_folder()
     assert not buckets._marks()
-    assert not Version.objects.filter(state="moving").exists()
-    assert Version.objects.count() == (1 if what == "a new model" else 3 if what == "a version" else 2)
+    for what in CHANGES:
+        assert in_bucket(tmp_path, what) == in_folder(what)
+        assert the_bucket().pointer(what)
+    numbers = {what: set(managed_repository().versions(what)) for what in CHANGES}
+    assert numbers["new model"] == {1}
+    assert numbers["version"] == {1, 2, 3}
+    assert numbers["archive"] == {2}
+    assert numbers["restore"] == {1, 2}
+    for version in Version.objects.select_related("model"):
+        there = version.number in numbers[version.model.name]
+        assert version.state == ("published" if there else "archived")
 
 
-def smaller() -> Document:
-    return Document.read(on_disk().replace("max_batch_size: 8", "max_batch_size: 4"))
+def smaller(name: str = "relu") -> Document:
+    return Document.read(on_disk(name).replace("max_batch_size: 8", "max_batch_size: 4"))
 
 
 def end_of_the_killed() -> None:
@@ -223,44 +248,33 @@ def end_of_the_killed() -> None:
     bucket_reconcile()
 
 
-@pytest.mark.parametrize("what", ["a new model", "a version", "a configuration", "an archive", "a restore"])
 def test_what_the_bucket_does_not_take_is_not_made(
-    what: str, bucket: ManagedBucket, published: Publish, received: Callable[..., Upload], actor: Actor,
+    bucket: ManagedBucket,
+    published: Publish,
+    received: Callable[..., Upload],
+    actor: Actor,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    if what != "a new model":
-        version = published(make_live=True)
-        published(make_live=True)
-    if what == "a restore":
-        version_archive(version=version, actor=actor)
-    files = in_folder() if what != "a new model" else {}
-    with monkeypatch.context() as patch:
-        dying(patch, "before", Unreachable("the s3 repository cannot be reached"))
-        if what == "a configuration":
-            with pytest.raises(Unavailable, match="cannot be reached"):
-                config_apply(model=version.model, actor=actor, document=smaller(), base_release=None)
-        elif what in ("an archive", "a restore"):
-            job = (version_archive if what == "an archive" else version_restore)(version=version, actor=actor)
+) -> None:
+    for what in CHANGES:
+        ready_for(what, published, actor)
+    files = {what: in_folder(what) for what in CHANGES[1:]}
+    rows = set(Version.objects.values_list("model__name", "number", "state"))
+    dying(monkeypatch, "before", Unreachable("the s3 repository cannot be reached"))
+    with pytest.raises(Unavailable, match="cannot be reached"):
+        change("configuration", received, actor)
+    for what in CHANGES:
+        if what != "configuration":
+            job = change(what, received, actor)
+            assert job is not None
             assert (job.state, job.result["status"], job.error) == (
                 "failed",
                 503,
                 "the s3 repository cannot be reached",
             )
-        else:
-            job = upload_publish(
-                upload=as_inspected(received({"model.onnx": relu_bytes()})), actor=actor, make_live=True
-            )
-            assert (job.state, job.error) == ("failed", "the s3 repository cannot be reached")
-    if what == "a new model":
-        assert not Model.objects.exists()
-        assert managed_repository().models() == []
-    else:
-        assert drift_check() == []
-        assert {**in_folder(), "config.pbtxt": ""} == {**files, "config.pbtxt": ""}
-        assert set(Version.objects.values_list("number", "state")) == {
-            (1, "archived" if what == "a restore" else "published"),
-            (2, "published"),
-        }
+    assert drift_check() == []
+    assert {what: in_folder(what) for what in managed_repository().models()} == files
+    assert set(Version.objects.values_list("model__name", "number", "state")) == rows
+    assert not Model.objects.filter(name="new model").exists()
 
 
 def test_a_store_that_is_down_is_said_and_comes_back(
@@ -272,7 +286,7 @@ def test_a_store_that_is_down_is_said_and_comes_back(
         with pytest.raises(Unavailable, match=r"the s3 repository \(SLIPWAY_REPOSITORY\) cannot be reached"):
             config_apply(model=version.model, actor=actor, document=smaller(), base_release=None)
         upload = as_inspected(received({"model.onnx": relu_bytes(8)}))
-        job = upload_publish(upload=upload, actor=actor)
+        job = upload_publish(upload=upload, actor=actor, load=False)
         assert (job.state, job.result["status"]) == ("failed", 503)
         model_unload(model=version.model, actor=actor)  # this does not wait for the bucket
         with pytest.raises(Unavailable):
@@ -281,7 +295,7 @@ def test_a_store_that_is_down_is_said_and_comes_back(
         running_store.start()
     # This store forgets everything when it is stopped, so everything is sent again.
     assert bucket_compare() == []
-    assert upload_publish(upload=Upload.objects.get(pk=upload.pk), actor=actor).state == "succeeded"
+    assert upload_publish(upload=Upload.objects.get(pk=upload.pk), actor=actor, load=False).state == "succeeded"
     make_marks_old()
     assert bucket_reconcile() == ["relu"]
     record: Any = pointer().document["record"]
@@ -294,9 +308,10 @@ def test_garbage_is_collected_and_nothing_else(
     version = published(make_live=True)
     published(make_live=True)
     version_archive(version=version, actor=actor)
-    with monkeypatch.context() as patch, pytest.raises(Killed):
+    with monkeypatch.context() as patch:
         dying(patch, "before", Killed())
-        config_apply(model=version.model, actor=actor, document=smaller(), base_release=None)
+        with pytest.raises(Killed):
+            config_apply(model=version.model, actor=actor, document=smaller(), base_release=None)
     there = objects()
     assert bucket_collect() == 0, "what is younger than a day may belong to a publication under way"
     assert objects() == there
@@ -318,7 +333,7 @@ def test_a_bucket_of_another_installation_is_refused_until_it_is_accepted(
     Installation.objects.update(identity="another")
     with pytest.raises(Conflict, match="belongs to another database"):
         bucket_compare()
-    with pytest.raises(Conflict, match="run manage.py accept bucket"):
+    with pytest.raises(Conflict, match=r"run manage\.py accept bucket"):
         config_apply(model=version.model, actor=actor, document=smaller(), base_release=None)
     assert in_bucket(tmp_path) == before
     bucket_accept()
