@@ -402,6 +402,7 @@ LOGGING = {
         "django.request": {"level": "ERROR"},
         "daphne.http_protocol": {"level": "WARNING"},
         "psycopg.pool": {"level": "ERROR"},  # it logs each try to open a session
+        "aiobotocore": {"level": "WARNING"},
         "httpx": {"level": "WARNING"},  # httpx logs a line for each request, and `watch` makes many
     },
 }

@@ -62,10 +62,10 @@ def _prepare(runs_server: bool) -> Prepared:
         enable_incremental_vacuum()
     migrated = migrate()
     check_installation()
+    restored, unrestored = _restored()  # it may refuse to start, so it comes before the first password
     server = _server() if runs_server else Server.objects.filter(name=LOCAL).first()
     administrator, password = administrator_ensure() or ("", "")
     auth_file_write()
-    restored, unrestored = _restored()
     examples, problem = _examples()
     loaded = Model.objects.filter(desired_state=DesiredState.LOADED)
     wanted_models_write(sorted(loaded.values_list("name", flat=True)))

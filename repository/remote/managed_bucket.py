@@ -33,7 +33,8 @@ FORMAT = 1
 GARBAGE_AGE_S = 24 * 3600.0
 # An object without a pointer is used again only while it is this young, so that `collect` cannot remove it meanwhile.
 _FRESH_S = GARBAGE_AGE_S / 2
-_READ_TIMEOUT_S = 15
+# A caller holds a lock on the model while it waits, so a store that hangs is given up after two attempts.
+_WAITING = {"connect_timeout": 3, "read_timeout": 8, "retries": {"max_attempts": 0}}
 _PART_BYTES, _MOST_PARTS, _PARTS_AT_ONCE = 8 << 20, 9_000, 2
 _POLL_S = 0.2
 _TIMES = ("LastModified", "last_modified", "updated", "created")
@@ -302,7 +303,7 @@ class ManagedBucket:
         if self._opened is None:
             system, root = file_system(self._address)
             if isinstance(config := getattr(system, "config_kwargs", None), dict):
-                config["read_timeout"] = _READ_TIMEOUT_S
+                config |= _WAITING
             self._opened = cast(FileSystem, system), root  # the protocol there has no methods that write
         return self._opened[0], f"{self._opened[1]}/{name}"
 
