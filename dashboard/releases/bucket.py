@@ -24,7 +24,7 @@ from dashboard.models import Installation, Model
 from dashboard.releases.storage import adopted_fingerprint, managed_repository
 from dashboard.shared.choices import VersionState
 from dashboard.shared.repository_errors import repository_errors
-from repository.core.errors import Conflict
+from repository.core.errors import Conflict, RepositoryError
 from repository.core.json_types import Json, JsonObject
 from repository.core.layout import CONFIG_FILE, parse_version
 from repository.files.drift import Fingerprint, fingerprint
@@ -83,16 +83,25 @@ def bucket_send_adopted(model_name: str, recorded: Fingerprint | None = None) ->
         bucket.send({entry: folder / name for name, entry in files.items()})
 
 
+def bucket_send_all(model: Model) -> None:
+    """Send all contents of a model that has no pointer yet."""
+    if (bucket := managed_bucket()) is not None:
+        bucket.send(_contents(model, None)[1])
+
+
 def bucket_point(model: Model) -> None:
     """Write a model's pointer by its rows, in the caller's transaction, which holds a lock on `model` and has changed the rows.
 
     Raises Unreachable if the bucket does not answer, Conflict if it was changed by somebody else: the caller's transaction must
     end without a change.
     """
-    bucket = managed_bucket()
-    if bucket is None:
-        return
-    mark = _mark(model.name)
+    if (bucket := managed_bucket()) is not None:
+        mark = _mark(model.name)
+        _point(bucket, model)
+        transaction.on_commit(partial(mark.unlink, missing_ok=True))
+
+
+def _point(bucket: ManagedBucket, model: Model) -> None:
     before = bucket.pointer(model.name)
     refuse_other_owner(bucket)
     # The rows are read after the pointer. That the database answers proves that this process still has the lock on the model,
@@ -102,7 +111,6 @@ def bucket_point(model: Model) -> None:
         named = before.digests if before else set()
         bucket.send({entry: source for entry, source in objects.items() if entry.sha256 not in named})
         bucket.point(model.name, document, before)
-    transaction.on_commit(partial(mark.unlink, missing_ok=True))
 
 
 def bucket_point_soon(model: Model) -> None:
@@ -122,22 +130,38 @@ def bucket_remove(name: str) -> None:
 
 @repository_errors()
 def bucket_reconcile() -> list[str]:
-    """Make the pointers that differ from the rows again, after a transaction that did not end; return the models' names."""
+    """Make the pointers that differ from the rows again, after a transaction that did not end; return the models' names.
+
+    Raises the error of one model after it has tried the others.
+    """
     done: list[str] = []
-    for name, marks in _marks().items() if managed_bucket() is not None else ():
-        age = time.time() - max(mark.stat().st_mtime for mark in marks)
-        with transaction.atomic():
-            model = Model.objects.select_for_update().filter(name=name).first() if age > _SETTLED_S else None
-            if model is not None:
-                bucket_point(model)
-            elif age > _NO_MODEL_S:
-                bucket_remove(name)
-            else:
-                continue
-        for mark in marks:
-            mark.unlink(missing_ok=True)
-        done.append(name)
+    failed: RepositoryError | None = None
+    bucket = managed_bucket()
+    if bucket is None:
+        return done
+    for name, marks in _marks().items():
+        try:
+            if _reconciled(bucket, name, _age_s(marks)):
+                for mark in marks:
+                    mark.unlink(missing_ok=True)
+                done.append(name)
+        except RepositoryError as error:
+            failed = error
+    if failed is not None:
+        raise failed
     return done
+
+
+def _reconciled(bucket: ManagedBucket, name: str, age_s: float) -> bool:
+    """Make one pointer again. Return False if a transaction about the model may be under way."""
+    with transaction.atomic():
+        model = Model.objects.select_for_update().filter(name=name).first() if age_s > _SETTLED_S else None
+        if model is not None:
+            _point(bucket, model)
+        elif age_s > _NO_MODEL_S:
+            refuse_other_owner(bucket)
+            bucket.remove(name)
+        return model is not None or age_s > _NO_MODEL_S
 
 
 @repository_errors()
@@ -234,3 +258,11 @@ def _marks() -> dict[str, list[Path]]:
     for mark in sorted((Path(settings.STAGING_DIR) / ".pointers").glob("*")):
         found.setdefault(mark.name.rpartition(".")[0], []).append(mark)
     return found
+
+
+def _age_s(marks: list[Path]) -> float:
+    """Return the age of the youngest mark; 0 if a transaction has just ended and removed one."""
+    try:
+        return time.time() - max(mark.stat().st_mtime for mark in marks)
+    except FileNotFoundError:
+        return 0.0

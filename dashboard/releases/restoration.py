@@ -16,6 +16,7 @@ from dashboard.releases.bucket import (
     RELEASE_FIELDS,
     VERSION_FIELDS,
     bucket_point,
+    bucket_send_all,
     identity,
     managed_bucket,
     marked,
@@ -25,6 +26,7 @@ from dashboard.releases.storage import managed_repository
 from dashboard.shared.choices import VersionState
 from dashboard.shared.exceptions import Invalid
 from dashboard.shared.repository_errors import repository_errors
+from repository.core.errors import Conflict as Held
 from repository.core.layout import CONFIG_FILE, check_version, relative_path
 from repository.files import storage
 from repository.files.drift import File, Fingerprint
@@ -39,7 +41,8 @@ logger = logging.getLogger(__name__)
 def bucket_compare() -> list[str]:
     """Restore the models that this database or folder lacks, and give the others a pointer. Return the names of the restored.
 
-    A call that was broken off is continued by the next one. Raises Conflict if the bucket is another installation's.
+    A call that was broken off is continued by the next one. A model whose files were changed by hand gets its pointer when it
+    was adopted. Raises Conflict if the bucket is another installation's.
     """
     bucket = managed_bucket()
     if bucket is None:
@@ -56,9 +59,13 @@ def bucket_compare() -> list[str]:
             if not known:
                 _restore_rows(name, pointer)
             restored.append(name)
-    for pk in Model.objects.exclude(name__in=found).values_list("pk", flat=True):
-        with transaction.atomic():
-            bucket_point(Model.locked(pk))
+    for model in Model.objects.exclude(name__in=found):
+        try:
+            bucket_send_all(model)  # before the transaction, because it may take long
+            with transaction.atomic():
+                bucket_point(Model.locked(model.pk))
+        except Held as error:
+            logger.warning("%s is not in the bucket: %s", model.name, error.message)
     return restored
 
 

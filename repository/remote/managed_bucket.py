@@ -148,8 +148,8 @@ class ManagedBucket:
             if self._has(entry):
                 progress.advance(entry.size)
                 continue
-            if isinstance(source, Path) and hash_file(source) != entry:
-                raise Conflict(f"file '{source.name}' was changed by hand while it was published")
+            if isinstance(source, Path) and (not source.is_file() or hash_file(source) != entry):
+                raise Conflict(f"file '{source.name}' was changed or removed by hand, so the bucket cannot have it")
             self._put(entry, source, progress)
             # A `collect` that saw an earlier object of this name may have removed this one.
             with self._locked():
