@@ -23,6 +23,7 @@ _env = environment.read()
 DATA_DIR: Path = _env["SLIPWAY_DATA"]
 SHARED_DIR: Path = _env["SLIPWAY_SHARED"] or DATA_DIR
 MODEL_REPOSITORY = SHARED_DIR / "models"
+REPOSITORY_BUCKET = _env["SLIPWAY_REPOSITORY"]  # "": only the folder
 STAGING_DIR = SHARED_DIR / "staging"
 ARCHIVE_DIR = SHARED_DIR / "archive"
 BATCH_DIR = SHARED_DIR / "batches"
@@ -404,6 +405,7 @@ LOGGING = {
         "django.request": {"level": "ERROR"},
         "daphne.http_protocol": {"level": "WARNING"},
         "psycopg.pool": {"level": "ERROR"},  # it logs each try to open a session
+        "aiobotocore": {"level": "WARNING"},
         "httpx": {"level": "WARNING"},  # httpx logs a line for each request, and `watch` makes many
     },
 }

@@ -6,6 +6,7 @@ from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.accounts.tokens import auth_file_kept, tokens_forget_model
 from dashboard.models import AuditEntry, Model, ModelState, Upload
+from dashboard.releases.bucket import bucket_point_soon, bucket_remove
 from dashboard.releases.selectors import current_document
 from dashboard.releases.services import generation_bump, model_want
 from dashboard.releases.storage import managed_repository
@@ -47,6 +48,7 @@ def _want(model: Model, desired: DesiredState, actor: Actor) -> Model:
         else:
             model.desired_state = desired
             model.save(update_fields=["desired_state"])
+        bucket_point_soon(model)
         audit_record(
             actor=actor,
             action=action,
@@ -76,6 +78,7 @@ def model_describe(
         after = {"description": model.description, "tags": model.tags}
         if before != after:
             model.save(update_fields=["description", "tags"])
+            bucket_point_soon(model)
             audit_record(
                 actor=actor,
                 action="model.describe",
@@ -121,6 +124,7 @@ def model_delete(*, model: Model, actor: Actor, confirm_name: str) -> None:
         model.delete()
         check_references()
         write_auth_file()
+        bucket_remove(name)
         if managed_repository().has_model(name):
             publish.delete_model(managed_repository(), name=name)
 

@@ -9,6 +9,7 @@ from dashboard.catalog.archives import facts_in, reader_in
 from dashboard.configuration.needs import code_of_version
 from dashboard.configuration.services import document_check
 from dashboard.models import Model, Release, Upload, Version
+from dashboard.releases.bucket import bucket_point, bucket_send_adopted
 from dashboard.releases.rollout_rules import traffic_adopted
 from dashboard.releases.selectors import current_document, newest_release
 from dashboard.releases.services import changed_by_hand, generation_bump, release_make, text_take_back
@@ -76,6 +77,8 @@ def drift_adopt(*, model: Model, actor: Actor) -> Release:
     Raises Invalid if the text on disk is no valid configuration.
     """
     require(actor, Right.OPERATE)
+    require(actor, Right.UPLOAD_CODE)
+    bucket_send_adopted(model.name, adopted_fingerprint(model))
     return _adopt(model, actor)
 
 
@@ -103,6 +106,7 @@ def _adopt(model: Model, actor: Actor) -> Release:
         model.fingerprint = _fingerprint(model, found)
         model.drift = []
         model.save(update_fields=["fingerprint", "drift", "last_number"])
+        bucket_point(model)
         audit_record(
             actor=actor,
             action="drift.adopt",
@@ -175,6 +179,7 @@ def model_adopt(*, name: str, actor: Actor) -> Model:
     require(actor, Right.UPLOAD_CODE)
     if not managed_repository().has_model(check_name(name)):
         raise NotFound(f"the repository has no folder '{name}'")
+    bucket_send_adopted(name)
     with transaction.atomic():
         model, made = Model.objects.get_or_create(name=name, defaults={"created_by": actor.user})
         if not made:

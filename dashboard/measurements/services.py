@@ -13,6 +13,7 @@ from dashboard.measurements.runs import UNDER_WAY
 from dashboard.models import Measurement, Model, Version
 from dashboard.models.measurement import MeasurementPlan, load_in_words
 from dashboard.models.model import Budget
+from dashboard.releases.bucket import bucket_point_soon
 from dashboard.releases.budgets import in_words
 from dashboard.releases.digest import digest_of
 from dashboard.releases.selectors import current_document, fitting_document, newest_release
@@ -120,6 +121,7 @@ def budget_set(*, model: Model, actor: Actor, budget: Budget) -> Model:
         if before != budget:
             model.budget = budget
             model.save(update_fields=["budget"])
+            bucket_point_soon(model)
             words = (
                 f"Set the budget of {model.name}: {in_words(budget)}"
                 if budget

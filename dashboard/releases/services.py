@@ -12,6 +12,7 @@ from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor
 from dashboard.models import Model, ModelSync, Release, Rollout
 from dashboard.releases import rollout_states
+from dashboard.releases.bucket import bucket_point, bucket_point_soon
 from dashboard.releases.storage import OnDisk, managed_repository, on_disk, write_config
 from dashboard.shared.choices import DesiredState, ReleaseKind, VersionState
 from dashboard.shared.exceptions import Conflict
@@ -81,6 +82,8 @@ def release_make(
         )
     if load:
         model_want(model=model, document=document, actor=actor)
+    if kind != ReleaseKind.ADOPT:  # the adopted files are recorded after this
+        bucket_point(model)
     if write and stamp:
         write_config(model, release)
     generation_bump(model)
@@ -172,6 +175,7 @@ def model_want(*, model: Model, document: Document, actor: Actor) -> None:
         unwanted = rows.filter(desired_state=DesiredState.UNLOADED, versions__state=VersionState.PUBLISHED)
         for step in unwanted.distinct().order_by("name"):
             Model.objects.filter(pk=step.pk).update(desired_state=DesiredState.LOADED)
+            bucket_point_soon(step)
             generation_bump(step)
             summary = f"Load {step.name}, which {model.name} calls"
             audit_record(actor=actor, action="model.load", model=step, summary=summary)

@@ -17,6 +17,9 @@ from typing import TypedDict, cast
 
 from django.core.exceptions import ImproperlyConfigured
 
+from repository.core.errors import InvalidName
+from repository.remote.address import parse
+
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
 
@@ -106,6 +109,16 @@ def _addresses(value: str) -> list[str]:
     return names
 
 
+def _bucket(value: str) -> str:
+    try:
+        address = parse(value.strip())
+    except InvalidName as error:
+        raise ValueError(error.message) from None
+    if address.protocol not in ("s3", "gs", "abfs"):  # a store must replace an object as a whole
+        raise ValueError("an address such as s3://bucket/path; s3, gs and as can be written")
+    return value.strip()
+
+
 def _web_address(value: str) -> str:
     name = value.strip().rstrip("/")
     parts = urllib.parse.urlsplit(name)
@@ -148,6 +161,9 @@ def _price(value: str) -> tuple[float, str]:
 VARIABLES: dict[str, Variable] = {
     "SLIPWAY_DATA": Variable(_path, BASE_DIR / "data", "Folder of what this machine writes."),
     "SLIPWAY_SHARED": Variable(_path, None, "Folder of what all machines need; the data folder when empty."),
+    "SLIPWAY_REPOSITORY": Variable(
+        _bucket, "", "Bucket that keeps the managed repository, such as s3://bucket/path; only the folder when empty."
+    ),
     "SLIPWAY_HOST": Variable(_text, "127.0.0.1", "Address that all listeners bind to."),
     "SLIPWAY_PORT": Variable(_port, 9000, "Port of the dashboard."),
     "SLIPWAY_HTTP_PORT": Variable(_port, 8000, "HTTP port of the bundled inference server."),
@@ -239,6 +255,7 @@ class Environment(TypedDict):
 
     SLIPWAY_DATA: Path
     SLIPWAY_SHARED: Path | None
+    SLIPWAY_REPOSITORY: str
     SLIPWAY_HOST: str
     SLIPWAY_PORT: int
     SLIPWAY_HTTP_PORT: int

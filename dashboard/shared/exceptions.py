@@ -11,7 +11,7 @@ DashboardError                  message: the expected and the actual value; no p
 ├── TooLarge                    over a limit of size
 ├── TooMany                     this person has too many requests waiting
 ├── StorageFull                 the disk is, or would become, full
-├── Unavailable                 the inference server does not answer
+├── Unavailable                 the inference server, or a store in the cloud, does not answer
 └── ClientGone                  the client has disconnected (client_gone)
 
 STATUS gives each its HTTP status, for the API and the pages alike.

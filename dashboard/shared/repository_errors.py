@@ -4,13 +4,14 @@ import contextlib
 from collections.abc import Iterator
 
 from dashboard.shared import exceptions
-from repository.core.errors import CaptureUnusable, Conflict, NoSpace, NotFound, RepositoryError
+from repository.core.errors import CaptureUnusable, Conflict, NoSpace, NotFound, RepositoryError, Unreachable
 
 _MEANING: dict[type[RepositoryError], type[exceptions.DashboardError]] = {
     NotFound: exceptions.NotFound,
     Conflict: exceptions.Conflict,
     NoSpace: exceptions.StorageFull,
     CaptureUnusable: exceptions.Conflict,
+    Unreachable: exceptions.Unavailable,
     RepositoryError: exceptions.Invalid,
 }
 

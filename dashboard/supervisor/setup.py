@@ -11,10 +11,11 @@ from django.db.migrations.executor import MigrationExecutor
 from dashboard.accounts.accounts import administrator_ensure
 from dashboard.accounts.tokens import auth_file_write
 from dashboard.models import Model, Server
+from dashboard.releases.restoration import bucket_compare
 from dashboard.servers.server_state import MACHINE, server_info_record, server_restart_take, wanted_models_write
 from dashboard.servers.services import LOCAL, server_ensure_local
 from dashboard.shared.choices import DesiredState
-from dashboard.shared.exceptions import DashboardError
+from dashboard.shared.exceptions import DashboardError, Unavailable
 from dashboard.shared.space import enable_incremental_vacuum
 from dashboard.supervisor.installation import check_installation, machine_identity, own_server_name
 from dashboard.uploads.examples import examples_publish
@@ -36,14 +37,16 @@ class Prepared:
     password: str
     examples: list[str]
     problem: str  # the reason why examples are missing
+    restored: list[str]  # models that were made of the bucket
+    unrestored: str  # the reason why the bucket was not compared
 
 
 def prepare(*, runs_server: bool = True) -> Prepared:
     """Prepare the data folder and the database. runs_server: whether this machine runs the bundled server.
 
     Raises Invalid if this machine's keys or shared folder are not those of the installation.
-    Raises a RepositoryError if another machine has been
-    preparing for PATIENCE_S.
+    Raises Conflict if the bucket is another installation's, and a RepositoryError if another machine has been preparing for
+    PATIENCE_S.
     """
     # Several machines may start at once, and one of them fills the empty database.
     with locked(settings.SHARED_DIR / "prepare.lock", "the installation", wait_s=PATIENCE_S):
@@ -59,13 +62,22 @@ def _prepare(runs_server: bool) -> Prepared:
         enable_incremental_vacuum()
     migrated = migrate()
     check_installation()
+    restored, unrestored = _restored()  # it may refuse to start, so it comes before the first password
     server = _server() if runs_server else Server.objects.filter(name=LOCAL).first()
     administrator, password = administrator_ensure() or ("", "")
     auth_file_write()
     examples, problem = _examples()
     loaded = Model.objects.filter(desired_state=DesiredState.LOADED)
     wanted_models_write(sorted(loaded.values_list("name", flat=True)))
-    return Prepared(server, migrated, administrator, password, examples, problem)
+    return Prepared(server, migrated, administrator, password, examples, problem, restored, unrestored)
+
+
+def _restored() -> tuple[list[str], str]:
+    """Compare the bucket with the database. While it does not answer, the folder serves as it is, and `up` starts."""
+    try:
+        return bucket_compare(), ""
+    except Unavailable as error:
+        return [], error.message
 
 
 def _server() -> Server:

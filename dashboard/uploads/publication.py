@@ -34,6 +34,7 @@ from dashboard.jobs.runner import job_run_here
 from dashboard.jobs.services import UNFINISHED, job_create
 from dashboard.models import Job, Model, Release, Upload, Version
 from dashboard.models.upload_json import Publication, PublishRequest
+from dashboard.releases.bucket import bucket_send
 from dashboard.releases.selectors import current_document, newest_release, wanted_versions
 from dashboard.releases.services import refuse_drift, release_make, text_take_back
 from dashboard.releases.storage import managed_repository, on_disk, remember_publication
@@ -211,6 +212,7 @@ def _place(upload: Upload, progress: JobProgress, decided: _Decided | None) -> V
         signing_key=settings.SIGNING_KEY,
         progress=progress,
     ) as staged:
+        bucket_send(staged.folder, staged.manifest, progress)
         progress.step("Placing it in the repository")
         decided = decided or _decide(upload, publication, staged.folder)
         while (version := _put(upload, repository, staged, decided)) is None:  # the model has changed in between
@@ -250,15 +252,11 @@ def _put(upload: Upload, repository: ModelRepository, staged: publish.Staged, de
         refuse_drift(model)
         states.finish(upload)  # this comes first, so that an upload that was taken back places nothing
         document, files = decided.document, _beside(upload)
-        placed = publish.place_version(
-            repository,
-            staged,
-            name=model.name,
-            document=document,
-            release=decided.stand.release + 1,
-            model_files=files,
-        )
-        return _record(upload, model, publication, document, staged.manifest, placed, files)
+        release = decided.stand.release + 1
+        with publish.placed_version(
+            repository, staged, name=model.name, document=document, release=release, model_files=files
+        ) as placed:
+            return _record(upload, model, publication, document, staged.manifest, placed, files)
 
 
 def _record(

@@ -22,11 +22,13 @@ from dashboard.jobs.progress import JobProgress
 from dashboard.jobs.runner import job_run_here
 from dashboard.jobs.services import job_create
 from dashboard.models import Job, Model, Version
+from dashboard.releases.bucket import bucket_point, bucket_point_soon
 from dashboard.releases.selectors import current_document, newest_release, protected_versions
 from dashboard.releases.storage import forget_version, managed_repository, remember_version
 from dashboard.shared.choices import VersionState
 from dashboard.shared.exceptions import Conflict, Forbidden, WrongState
 from dashboard.shared.repository_errors import repository_errors
+from repository.core.errors import RepositoryError
 from repository.core.layout import ModelRepository
 from repository.files import publish, storage
 from repository.files.progress import Progress
@@ -91,11 +93,16 @@ def move_abandoned(job: Job) -> None:
 def _archive(version: Version, repository: ModelRepository, context: JobContext) -> None:
     place: dict[str, Any] = {"name": version.model.name, "version": version.number}
     publish.archive_version(repository, **place, progress=JobProgress(context))
-    with transaction.atomic():
-        model = Model.locked(version.model_id)
-        version_states.archived(version)
-        forget_version(model, version.number)
-        _record(version, model, context.job, "version.archive", "Archived")
+    try:
+        with transaction.atomic():
+            model = Model.locked(version.model_id)
+            version_states.archived(version)
+            forget_version(model, version.number)
+            _record(version, model, context.job, "version.archive", "Archived")
+            bucket_point(model)
+    except RepositoryError:  # the bucket does not take it
+        publish.restore_version(repository, **place)
+        raise
 
 
 def _restore(version: Version, repository: ModelRepository, context: JobContext) -> None:
@@ -109,7 +116,7 @@ def _restore(version: Version, repository: ModelRepository, context: JobContext)
         _record_restored(version, manifest, context.job)
     except WrongState:  # `move_abandoned` has set the state meanwhile, by the place of the files
         raise
-    except (Conflict, Forbidden):
+    except (Conflict, Forbidden, RepositoryError):
         publish.archive_version(repository, **place, progress=progress)
         raise
 
@@ -164,6 +171,7 @@ def _set_state_by_files(version: Version) -> None:
         else:
             version_states.archived(version)
             forget_version(model, version.number)
+        bucket_point_soon(model)
 
 
 def _hashed(folder: Path, progress: Progress) -> Manifest:
@@ -180,6 +188,7 @@ def _record_restored(version: Version, manifest: Manifest, job: Job) -> Model:
         version_states.published(version)
         remember_version(model, version.number, manifest)
         _record(version, model, job, "version.restore", "Restored")
+        bucket_point(model)
     return model
 
 

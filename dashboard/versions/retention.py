@@ -14,6 +14,7 @@ from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor, Right, require
 from dashboard.models import Model, Version
 from dashboard.models.model import Retention
+from dashboard.releases.bucket import bucket_point_soon
 from dashboard.releases.selectors import protected_versions
 from dashboard.shared.choices import VersionState
 from dashboard.shared.exceptions import DashboardError, Invalid
@@ -40,6 +41,7 @@ def retention_set(*, model: Model, actor: Actor, count: int | None = None, days:
         if model.retention != rule:
             before, model.retention = model.retention, rule
             model.save(update_fields=["retention"])
+            bucket_point_soon(model)
             audit_record(
                 actor=actor,
                 action="model.retention",

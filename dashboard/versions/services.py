@@ -10,6 +10,7 @@ from dashboard.access.authorisation import Actor, Right, require
 from dashboard.configuration.needs import config_needs, refuse_unmet
 from dashboard.configuration.services import document_check
 from dashboard.models import Model, Release, Version
+from dashboard.releases.bucket import bucket_point_soon
 from dashboard.releases.gates import refuse_at_gates
 from dashboard.releases.going_back import document_to_return, going_back
 from dashboard.releases.rollout_rules import refuse_other_default
@@ -197,6 +198,7 @@ def version_annotate(*, version: Version, actor: Actor, note: str) -> Version:
         if before != note:
             version.note = note
             version.save(update_fields=["note"])
+            bucket_point_soon(model)
             audit_record(
                 actor=actor,
                 action="version.annotate",

@@ -32,6 +32,7 @@ from dashboard.jobs.tasks import run_job
 from dashboard.metrics.noted import noted_prune
 from dashboard.metrics.services import metrics_prune
 from dashboard.objectives.counts import ObjectiveCounter
+from dashboard.releases.bucket import bucket_collect, bucket_reconcile
 from dashboard.rollouts.figures import rollouts_prune
 from dashboard.shared.exceptions import DashboardError
 from dashboard.shared.space import give_space_back
@@ -83,6 +84,8 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
         PeriodicTask("send jobs to the queue", 2.0, Outbox(run_job.app, run_job.delay)),
         PeriodicTask("queue lost jobs again", 10.0, LostJobs()),
         PeriodicTask("finish broken-off publications", 30.0, publications_recover),
+        PeriodicTask("bring the bucket up to date", 10.0, bucket_reconcile),
+        PeriodicTask("remove what nothing names from the bucket", 6 * 3600.0, bucket_collect),
         PeriodicTask("notice changes by hand", 20.0, partial(drift_check, {})),
         PeriodicTask("archive versions by retention", 300.0, retention_run),
         PeriodicTask("expire uploads", 60.0, uploads_expire),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repository.config.document import Document
-from repository.core.errors import Conflict, NotFound, UnsafePath
+from repository.core.errors import Conflict, NotFound, Unreachable, UnsafePath
 from repository.core.layout import (
     CONFIG_FILE,
     ModelRepository,
@@ -75,6 +75,27 @@ def place_version(
         add = _add_version if placed.parent.is_dir() else _add_model
         add(placed, staged.folder, contents)
     return placed
+
+
+@contextlib.contextmanager
+def placed_version(
+    repository: ModelRepository,
+    staged: Staged,
+    *,
+    name: str,
+    document: Document,
+    release: int,
+    model_files: Mapping[str, bytes],
+) -> Iterator[Path]:
+    """Do `place_version` for the block. If the bucket does not take the version in the block, move it out again."""
+    new = not repository.has_model(name)
+    placed = place_version(repository, staged, name=name, document=document, release=release, model_files=model_files)
+    try:
+        yield placed
+    except (Conflict, Unreachable):
+        with _locked(repository, name):
+            rename(placed.parent if new else placed, staged.folder.parent / "refused")
+        raise
 
 
 def write_beside(

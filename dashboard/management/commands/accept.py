@@ -1,9 +1,10 @@
-"""`manage.py accept`: takes this machine's keys or shared folder as those of the installation, after they were changed, or lets
-a restored installation control its servers."""
+"""`manage.py accept`: takes this machine's keys, shared folder or bucket as those of the installation, after a change, or lets a
+restored installation control its servers."""
 
 from django.core.management.base import BaseCommand, CommandParser
 
 from dashboard.access.control import control_accept
+from dashboard.releases.restoration import bucket_accept
 from dashboard.shared.startup import check_database, one_sentence
 from dashboard.supervisor.installation import folder_accept, in_one_folder, keys_accept
 
@@ -11,12 +12,12 @@ from dashboard.supervisor.installation import folder_accept, in_one_folder, keys
 class Command(BaseCommand):
     requires_system_checks = []
     help = (
-        "Accept this machine's keys or shared folder as those of all machines, after they were changed on purpose, or let an "
+        "Accept this machine's keys, shared folder or bucket as those of all machines, after a change on purpose, or let an "
         "installation that was restored from a backup control its servers."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("what", choices=("keys", "folder", "control"))
+        parser.add_argument("what", choices=("keys", "folder", "bucket", "control"))
 
     def handle(self, *args: object, **options: object) -> None:
         with one_sentence():
@@ -28,6 +29,10 @@ class Command(BaseCommand):
                     if accepted
                     else "Nothing is to accept: this installation is in control."
                 )
+                return
+            if options["what"] == "bucket":
+                bucket_accept()
+                self.stdout.write("This installation writes to the bucket from now on. Start it again.")
                 return
             if in_one_folder():
                 self.stdout.write("Nothing is to accept: the database, the keys and all files lie in one folder.")

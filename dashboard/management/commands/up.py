@@ -125,6 +125,10 @@ class Command(BaseCommand):
     def _say_prepared(self, prepared: Prepared) -> None:
         if prepared.migrated:
             self._say("The database is up to date.")
+        if prepared.restored:
+            self._say(f"Restored from the bucket: {', '.join(prepared.restored)}.")
+        if prepared.unrestored:
+            self._say(f"The bucket was not compared: {prepared.unrestored}.", logging.WARNING)
         if prepared.examples:
             self._say(f"Published the example models {', '.join(prepared.examples)}.")
         if prepared.problem:
