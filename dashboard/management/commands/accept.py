@@ -1,5 +1,4 @@
-"""`manage.py accept`: takes this machine's keys, shared folder or bucket as those of the installation, after a change, or lets a
-restored installation control its servers."""
+"""`manage.py accept`: takes changed keys, a shared folder or a bucket, or lets a restored installation control its servers."""
 
 from django.core.management.base import BaseCommand, CommandParser
 

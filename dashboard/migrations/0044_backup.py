@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('dashboard', '0041_watch_lease'),
+        ('dashboard', '0043_upgrade'),
     ]
 
     operations = [
