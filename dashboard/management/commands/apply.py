@@ -9,7 +9,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from dashboard.access.authorisation import SYSTEM, Actor
 from dashboard.shared.exceptions import Invalid
-from dashboard.shared.startup import check_release, one_sentence, sentence
+from dashboard.shared.release import check_release
+from dashboard.shared.startup import one_sentence, sentence
 from dashboard.supervisor.installation import check_installation
 from dashboard.text.folder import read_folder
 from dashboard.text.plan import Plan, plan_of

@@ -13,7 +13,8 @@ from dashboard.fleet import services
 from dashboard.fleet.checks import CONNECTIONS, check_server, server_add_checked
 from dashboard.servers.selectors import server_get
 from dashboard.shared.exceptions import DashboardError
-from dashboard.shared.startup import check_release, one_sentence
+from dashboard.shared.release import check_release
+from dashboard.shared.startup import one_sentence
 from dashboard.templatetags.slipway import sentence
 
 _TEXTS = ("dns_name", "control_header", "ca_file", "certificate", "certificate_key")

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from dashboard.shared.startup import check_release, one_sentence
+from dashboard.shared.release import check_release
+from dashboard.shared.startup import one_sentence
 from dashboard.text.folder import installation, write_folder
 
 
