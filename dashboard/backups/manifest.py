@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
 from dashboard.backups.store import Store
-from dashboard.shared.exceptions import Invalid, NotFound
+from dashboard.shared.exceptions import Invalid
 
 FORMAT = 1
 # The parts of the shared folder that a backup holds. What else lies there is made again.
@@ -85,13 +85,11 @@ def write(store: Store, manifest: Manifest) -> None:
 
 
 def read(store: Store, name: str) -> Manifest:
-    """Raises NotFound if there is no such backup, Invalid if it is damaged or of a newer release."""
+    """Raises Invalid if the backup is damaged, or of a release with another format."""
     try:
         with store.read(f"backups/{name}.json") as file:
             content = json.loads(file.read(_MOST_BYTES))
         found = content.pop("format")
-    except NotFound:
-        raise NotFound(f"there is no backup {name}: --list names them") from None
     except (ValueError, KeyError, AttributeError, TypeError):
         raise Invalid(f"the backup {name} is damaged: choose another one") from None
     if found != FORMAT:

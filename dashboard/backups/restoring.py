@@ -53,13 +53,15 @@ def backup_find(address: str, name: str) -> tuple[Store, Manifest]:
     found = manifests.names(store)
     if not found:
         raise NotFound("this address holds no backup")
+    if name and name not in found:
+        raise NotFound(f"there is no backup {name}: --list names them")
     return store, manifests.read(store, name or found[-1])
 
 
 def backup_verify(store: Store, manifest: Manifest, say: Say) -> list[str]:
     """Read everything that a backup names; return a sentence for each object that is missing or changed."""
-    paths = {file.sha256: file.path for file in manifest.files}
-    blocks = {block: label for label, table in manifest.tables.items() for block in table.blocks}
+    paths = {file.sha256: f"The file {file.path}" for file in manifest.files}
+    blocks = {block: f"A block of {label}" for label, table in manifest.tables.items() for block in table.blocks}
     progress = Progress("Verified", manifest.bytes, say)
     wrong = []
     for sha256, what in (blocks | paths).items():
@@ -129,8 +131,8 @@ def _begin(mark: Path, manifest: Manifest) -> None:
         write_atomic(mark, json.dumps({"backup": manifest.name, "identity": manifest.identity}).encode(), mode=0o600)
     elif begun != {"backup": manifest.name, "identity": manifest.identity}:
         raise Conflict(
-            f"a restore of {begun.get('backup', 'another backup')} was broken off here: run it again with --backup, or begin "
-            "with an empty folder and database"
+            f"a restore was broken off here: run it again with --backup {begun.get('backup')}, or begin with an empty "
+            "folder and database"
         )
 
 
@@ -190,7 +192,7 @@ def _file(store: Store, file: Entry, path: Path, progress: Progress) -> None:
             target.flush()
             os.fsync(target.fileno())
         if found.hexdigest() != file.sha256:
-            raise Invalid(f"{file.path} was changed in the backup: restore another backup")
+            raise Invalid(f"the file {file.path} was changed in the backup: restore another backup")
         temporary.chmod(file.mode)
         os.utime(temporary, ns=(file.changed, file.changed))
         temporary.replace(path)

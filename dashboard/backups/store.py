@@ -78,9 +78,9 @@ class _Folder:
     def _sentences(done: str, name: str = "") -> Iterator[None]:
         try:
             yield
-        except FileNotFoundError:
-            raise NotFound(f"the folder of backups has no {name}") from None
         except OSError as error:
+            if name and isinstance(error, FileNotFoundError):
+                raise NotFound(f"the folder of backups has no {name}") from None
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             kind = StorageFull if full else Conflict
             raise kind(f"the folder of backups cannot be {done}: {error.strerror}") from None

@@ -204,7 +204,7 @@ def test_a_damaged_backup_is_refused_and_the_broken_off_restore_goes_on_from_a_w
     code, said = ran(empty, "manage.py", "restore", str(store), "--verify")
     assert (code, f"{path} was changed in the backup" in said) == (1, True), said
     code, said = ran(empty, "manage.py", "restore", str(store))
-    assert (code, f"{path} was changed in the backup" in said.replace("\n", " ")) == (1, True), said
+    assert (code, f"The file {path} was changed in the backup" in said) == (1, True), said
     assert not (empty.data / path).exists()
     for command in ("watch", "up"):
         code, said = ran(empty, "manage.py", command)
@@ -227,8 +227,6 @@ def test_a_backup_goes_through_a_bucket_from_sqlite_to_postgresql_and_back_witho
         address = f"s3://127.0.0.1:{bucket.port}/{BUCKET}/backups"
         backed_up(house.up, address, **{name: given[name] for name in given if name.startswith("AWS")})
         with Up(tmp_path / "moved", **given) as moved:
-            code, said = ran(moved, "manage.py", "restore", address, "--verify")
-            assert (code, "is whole" in said) == (0, True), said
             restored(moved, address)
             code, said = ran(moved, "manage.py", "backup", address, **PASSPHRASE)
             assert (code, "holds backups of another installation" in said) == (1, True), said

@@ -89,8 +89,9 @@ def test_a_backup_of_a_newer_release_is_refused(tmp_path: Path):
 
 def test_a_full_or_forbidden_folder_of_backups_is_one_sentence(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(Conflict, match="the folder of backups cannot be"):
-        store_at(str(tmp_path / "file")).put("objects/x", tmp_path / "file")
+    for folder in (tmp_path / "file", "/proc/x"):
+        with pytest.raises(Conflict, match="the folder of backups cannot be"):
+            store_at(str(folder)).put("objects/x", tmp_path / "file")
 
 
 def test_a_sealed_key_opens_only_with_its_passphrase():
