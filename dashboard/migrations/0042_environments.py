@@ -16,6 +16,8 @@ class Migration(migrations.Migration):
         ('dashboard', '0041_watch_lease'),
     ]
 
+    expands = "An earlier program makes servers without an environment, which are taken for those of production."
+
     operations = [
         migrations.CreateModel(
             name='ServerEnvironment',

@@ -84,6 +84,9 @@ class ContentCache:
             self._delete_old_parts()
             total, unused = self._contents()
             free = shutil.disk_usage(self._folder).free
+            possible = free + sum(size for _, size, _ in unused)
+            if needed > possible:
+                raise NoSpace(needed, possible)
             limit = free if self._limit is None else self._limit
             for _, size, path in unused:
                 if total + needed <= limit and needed <= free:
@@ -91,8 +94,6 @@ class ContentCache:
                 path.unlink(missing_ok=True)
                 total, free = total - size, free + size
             self._delete_dangling()
-        if needed > free:
-            raise NoSpace(needed, free)
         # Others write here too, so only a part of the room is taken for granted.
         self._room = max(0, min(limit - total, free) - needed) // 4
 

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
@@ -83,7 +84,7 @@ class RemoteRepository:
         self._has_pointers: bool | None = None  # None: not known yet
         self._marker: str | None = None  # the token of the marker that was read
         self._pointers: dict[str, _Pointer] = {}
-        self._refused: dict[str, tuple[Listing, float, WrongContent]] = {}  # with the time of the next attempt
+        self._refused: dict[str, tuple[Listing, float, str]] = {}  # with the time of the next attempt, and the reason
         self._opened: tuple[FileSystem, str] | None = None
 
     # -- the last listing ---------------------------------------------------------------------------------------------
@@ -169,14 +170,14 @@ class RemoteRepository:
                     raise NotFound(f"there is no model '{name}' in the {self._kind}")
                 if self._copied.get(name) == wanted:
                     return self.model_dir(name)
-                refused, until, error = self._refused.get(name, ((), 0.0, None))
-                if error and refused == wanted and time.monotonic() < until:
-                    raise error
+                refused, until, reason = self._refused.get(name, ((), 0.0, ""))
+                if refused == wanted and time.monotonic() < until:
+                    raise WrongContent(reason)
                 try:
                     if self._copy(name, wanted):
                         return self.model_dir(name)
                 except WrongContent as wrong:
-                    self._refused[name] = wanted, time.monotonic() + WRONG_CONTENT_S, wrong
+                    self._refused[name] = wanted, time.monotonic() + WRONG_CONTENT_S, wrong.message
                     raise
             raise Unreachable(f"model '{name}' changed in the {self._kind} while it was copied; it is tried again")
 
@@ -350,10 +351,10 @@ class RemoteRepository:
                     known = _Pointer(token, pointers.read_pointer(self._small(path, details), model))
                 except (InvalidConfig, UnsafePath) as error:
                     log.warning("%s: %s", self.address.without_secrets, error.message)
-                    known = _Pointer(token, known.listing, error)
+                    known = _Pointer(token, known.listing, error.message)
                 self._pointers[model] = known
             if known.problem and name:
-                raise known.problem
+                raise InvalidConfig(known.problem)
             if known.listing:
                 found[model] = known.listing
 
@@ -444,7 +445,7 @@ class _Pointer(NamedTuple):
 
     token: str = ""
     listing: Listing = ()
-    problem: RepositoryError | None = None
+    problem: str = ""
 
 
 class _Changed(Exception):
@@ -458,26 +459,23 @@ def _details(file: object) -> Mapping[str, object]:
 
 def _on_threads(work: Callable[[T], None], items: Sequence[T]) -> None:
     """Do the work for each item, on several threads that do not hold up the end of the process. Raise the first error."""
-    left, errors = list(reversed(items)), list[BaseException]()
+    left, done = iter(items), [Future[None]() for _ in items[:READERS]]  # the threads share the iterator
 
-    def run() -> None:
-        while not errors:
-            try:
-                item = left.pop()
-            except IndexError:
-                return
-            try:
+    def run(end: Future[None]) -> None:
+        try:
+            for item in left:
+                if any(one.done() and one.exception() for one in done):
+                    break
                 work(item)
-            except BaseException as error:
-                errors.append(error)
+            end.set_result(None)
+        except BaseException as error:
+            end.set_exception(error)
 
-    threads = [threading.Thread(target=run, name="copying", daemon=True) for _ in items[:READERS]]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    for end in done:
+        threading.Thread(target=run, args=(end,), name="copying", daemon=True).start()
+    wait(done)
+    for end in done:
+        end.result()
 
 
 def _entry(path: str) -> str:

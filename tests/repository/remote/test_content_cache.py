@@ -50,6 +50,8 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 10, 0))
     with pytest.raises(NoSpace, match=r"^2 MiB are needed on the disk, but only 1 KiB are free$"):
         cache.make_room(2 << 20)
+    assert cache.has("key-1")  # nothing is deleted in vain
+    cache.make_room(SIZE)
     assert not cache.has("key-1")
 
 
