@@ -403,7 +403,13 @@ def report_jobs(database: str) -> None:
         rows = session.execute(
             "SELECT state, attempt, count(*) FROM dashboard_job GROUP BY state, attempt ORDER BY 1, 2"
         ).fetchall()
+        waits = session.execute(
+            "SELECT kind, max(started_at - created_at), max(finished_at - started_at) FROM dashboard_job "
+            "WHERE finished_at > started_at GROUP BY kind"
+        ).fetchall()
     print("jobs by state and attempt:", ", ".join(f"{state} {attempt}: {count}" for state, attempt, count in rows))
+    for kind, waited, ran in waits:
+        print(f"  {kind}: waited {waited.total_seconds():.1f} s at most, and ran {ran.total_seconds():.1f} s at most")
 
 
 async def measure(older: Program, newer: Program, machines: Machines, traffic: Traffic, seconds: float) -> bool:

@@ -12,7 +12,7 @@ from django.db.migrations import AddField, CreateModel
 from django.db.migrations.loader import MigrationLoader
 
 SINCE = "0042"  # what earlier migrations made, every release knows that shares the tables with another
-_RULES = {models.CASCADE: "CASCADE", models.SET_NULL: "SET NULL"}
+_RULES: dict[Any, str] = {models.CASCADE: "CASCADE", models.SET_NULL: "SET NULL"}
 _FIND = """
 SELECT quote_ident(conname), pg_get_constraintdef(found.oid) FROM pg_constraint AS found
 JOIN pg_attribute AS col ON col.attrelid = conrelid AND conkey = ARRAY[col.attnum]

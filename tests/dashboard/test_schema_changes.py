@@ -42,7 +42,8 @@ def fault(operation: Operation, before: ProjectState, after: ProjectState) -> st
         )
         if old.null and not new.null and not new.has_db_default():
             return "forbids the NULL that earlier programs write"
-        return "?" if connection.schema_editor()._field_should_be_altered(old, new) else ""
+        editor: Any = connection.schema_editor()
+        return "?" if editor._field_should_be_altered(old, new) else ""
     return "?"
 
 
