@@ -8,8 +8,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from dashboard.shared.environment import BASE_DIR
 from dashboard.shared.json_log import process_name
 from dashboard.supervisor.commands import check_server_flags, server_arguments
