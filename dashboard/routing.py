@@ -38,6 +38,7 @@ websocket_urlpatterns: list[URLPattern] = [
     re_path("", Nowhere.as_asgi()),  # type: ignore[arg-type]
 ]
 _KINDS = {str(one.pattern).split("/")[1] for one in websocket_urlpatterns[:-1]}
+TRAFFIC.websockets.update(dict.fromkeys(_KINDS, 0))
 _checked = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))  # type: ignore[arg-type]  # likewise
 
 

@@ -13,6 +13,7 @@ from dashboard.access.authorisation import Actor
 from dashboard.models import AuditEntry, Model
 from repository.core.plain_text import plain
 
+SETTLED_AFTER = timedelta(minutes=1)
 _AT_ONCE = 1000  # the most entries that one statement removes, so that no writer waits long
 
 _within_another = ContextVar("within_another", default=False)
@@ -83,6 +84,14 @@ def activity(*, model: Model | None = None, action: str = "", actor_name: str = 
     if action:
         entries = entries.filter(action=action)
     return entries.filter(actor_name=actor_name) if actor_name else entries
+
+
+def settled_after(entries: QuerySet[AuditEntry], number: int) -> QuerySet[AuditEntry]:
+    """Return the entries after the one with this id, the oldest first, for programs that copy the trail.
+
+    The newest are held back for SETTLED_AFTER: an act that is not committed yet may have a smaller id.
+    """
+    return entries.filter(pk__gt=number, at__lt=timezone.now() - SETTLED_AFTER).order_by("pk")
 
 
 def audit_forget() -> int:

@@ -4,11 +4,12 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from dashboard.access.audit import activity
+from dashboard.access.audit import activity, settled_after
 from dashboard.access.authorisation import Right
 from dashboard.access.happenings import happenings
 from dashboard.accounts.activity_filter import read_filter
 from dashboard.accounts.serializers import AuditSerializer, HappeningSerializer
+from dashboard.shared.exceptions import Invalid
 from dashboard.web.rest.endpoint import Endpoint, at
 
 _MOMENTS = (
@@ -26,6 +27,7 @@ class AuditList(Endpoint):
         parameters=[
             *(OpenApiParameter(name, str) for name in ("model", "action", "actor")),
             *_MOMENTS,
+            OpenApiParameter("after", int, description="The entries after the one with this `id`, the oldest first."),
         ],
         responses=AuditSerializer(many=True),
     )
@@ -40,7 +42,15 @@ class AuditList(Endpoint):
             rows = rows.filter(at__gte=wanted.since)
         if wanted.until:
             rows = rows.filter(at__lt=wanted.until)
+        if "after" in params:
+            rows = settled_after(rows, _number(params["after"]))
         return self.page(rows, AuditSerializer)
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise Invalid("expected 'after' as the id of an entry, or 0")
+    return int(text)
 
 
 @at("activity", "api_activity")

@@ -40,7 +40,7 @@ class NewTokenSerializer(TokenSerializer):
 class AuditSerializer(serializers.ModelSerializer[models.AuditEntry]):
     class Meta:
         model = models.AuditEntry
-        fields = ["at", "actor_name", "action", "model_name", "summary", "before", "after"]
+        fields = ["id", "at", "actor_name", "action", "model_name", "summary", "before", "after"]
 
 
 class HappeningSerializer(serializers.Serializer[Any]):

@@ -183,6 +183,22 @@ def test_the_audit_trail_takes_moments_over_rest(history: Server, api: APIClient
 
 
 @pytest.mark.django_db
+def test_a_program_copies_the_trail_from_where_it_stopped(api: APIClient) -> None:
+    long_ago = timezone.now() - timedelta(hours=1)
+    start = AuditEntry.objects.order_by("pk").values_list("pk", flat=True).last() or 0
+    for number in range(5):
+        AuditEntry.objects.create(at=long_ago, actor_name="maria", action="x", summary=str(number))
+    AuditEntry.objects.create(actor_name="maria", action="x", summary="perhaps before one that is not committed yet")
+    copied: list[str] = []
+    while rows := api.get("/api/v1/audit", {"after": start, "page_size": 2}).json()["results"]:
+        copied += [row["summary"] for row in rows]
+        start = rows[-1]["id"]
+    assert copied == ["0", "1", "2", "3", "4"]
+    for wrong in ("-1", "x", "9" * 30):
+        assert api.get("/api/v1/audit", {"after": wrong}).status_code == 400
+
+
+@pytest.mark.django_db
 def test_the_audit_trail_is_kept_as_long_as_the_setting_says(
     settings: Any, monkeypatch: pytest.MonkeyPatch, as_person: Callable[..., Client]
 ) -> None:

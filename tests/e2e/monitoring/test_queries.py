@@ -1,4 +1,5 @@
-"""Every query of the rules and dashboards is asked of a real Prometheus, which scrapes a real server under traffic."""
+"""Every query of the rules and dashboards is asked of a real Prometheus, which scrapes a real server under traffic, and a web
+process of the dashboard."""
 
 import http.client
 import itertools
@@ -9,9 +10,11 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
 
+from tests.dashboard.web_process import finished, listening, migrate
 from tests.e2e.monitoring.tools import DASHBOARDS, PrometheusProcess, needs_prometheus, rules
 from tests.support.model_factory import onnx_scale, python_model, tensors_text
 from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
@@ -29,6 +32,28 @@ BROKEN = """
     class TritonPythonModel:
         def execute(self, requests):
             raise ValueError("broken")
+"""
+# The first word of a panel's title -> the metric that is there where the panel has data: of a GPU, of PostgreSQL.
+NEEDS = {"GPU": "nv_gpu_utilization", "Sessions": "slipway_web_database_sessions"}
+# What a worker and a watcher would have left in the database.
+PREPARE = """
+import time
+from django.contrib.auth import get_user_model
+from django.utils import timezone
+from dashboard.access.authorisation import Actor
+from dashboard.accounts.accounts import administrator_ensure
+from dashboard.accounts.tokens import token_create
+from dashboard.models import Job, MetricSample, ServerState
+from dashboard.servers.services import server_ensure_local
+from dashboard.watch.lease import Lease
+administrator_ensure()
+user, server = get_user_model().objects.get(), server_ensure_local()
+Job.objects.create(kind="inspect")
+Job.objects.create(kind="inspect", state="failed", finished_at=timezone.now())
+ServerState.objects.filter(server=server).update(checked_at=timezone.now())
+MetricSample.objects.create(server=server, resolution=1, at=int(time.time()), data=b"")
+Lease().take()
+print(token_create(user=user, actor=Actor(user=user), name="t", rights=["read"])[1])
 """
 # The model of the dashboard about one model: it has a rollout, a release and a cache.
 MODEL = "busy"
@@ -82,19 +107,19 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
     damaged = onnx_scale(repository, "damaged")
     (damaged / "1" / "model.onnx").write_bytes(b"damaged")
     folder = tmp_path_factory.mktemp("prometheus")
+    data = tmp_path_factory.mktemp("web") / "data"
+    migrate(data)
+    token = finished(data, "manage.py", "shell", "--no-imports", "-c", PREPARE)
     flags = ("--exit-on-error=false", "--cache-config=local,size=1048576", f"--request-log={folder / 'requests.log'}")
     with (
         ServerProcess(repository, *flags, wait="live") as server,
-        PrometheusProcess(folder / "prometheus", server.metrics) as prometheus,
+        listening(data, "-m", "daphne") as (dashboard, _),
+        PrometheusProcess(folder / "prometheus", server.metrics, urlsplit(dashboard).netloc, token) as prometheus,
     ):
         wait_until(lambda: server.get(f"/v2/models/{MODEL}/ready")[0] == 200, what="the model's load")
         wait_until(lambda: server.get("/v2/models/broken/ready")[0] == 200, what="the other model's load")
         with Traffic(server.http, (MODEL, "broken", "damaged")):
             yield Setting(server, prometheus)
-
-
-def has_gpu(setting: Setting) -> bool:
-    return bool(setting.prometheus.ask("nv_gpu_utilization"))
 
 
 def queries() -> list[Any]:
@@ -106,13 +131,14 @@ def queries() -> list[Any]:
                 expression = target["expr"].replace("$__rate_interval", "1m").replace("$model", MODEL)
                 expression = expression.replace("$instance", ".*")
                 name = f"{path.stem}: {panel['title']} {target['refId']}"
-                found.append(pytest.param(expression, panel["title"].startswith("GPU"), id=name))
+                needs = next((metric for start, metric in NEEDS.items() if panel["title"].startswith(start)), "")
+                found.append(pytest.param(expression, needs, id=name))
     return found
 
 
-@pytest.mark.parametrize(("expression", "of_a_gpu"), queries())
-def test_a_panel_has_data(setting: Setting, expression: str, of_a_gpu: bool) -> None:
-    if of_a_gpu and not has_gpu(setting):
+@pytest.mark.parametrize(("expression", "needs"), queries())
+def test_a_panel_has_data(setting: Setting, expression: str, needs: str) -> None:
+    if needs and not setting.prometheus.ask(needs):
         assert setting.prometheus.ask(expression) == []
         return
 

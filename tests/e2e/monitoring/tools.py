@@ -4,6 +4,7 @@ Debian's package starts a Prometheus of its own as a service; no test uses that 
 """
 
 import json
+import re
 import shutil
 import subprocess
 import urllib.parse
@@ -47,7 +48,8 @@ class PrometheusProcess:
     """A Prometheus with a configuration of deploy/prometheus whose targets are replaced, and which looks every two
     seconds."""
 
-    def __init__(self, folder: Path, target: str) -> None:
+    def __init__(self, folder: Path, target: str, dashboard: str, token: str) -> None:
+        """target, dashboard: host:port of a server and of a web process of the dashboard. token: one that may read."""
         self._folder = folder
         self._url = f"http://127.0.0.1:{(port := free_port())}"
         (folder / "rules").mkdir(parents=True)
@@ -56,7 +58,14 @@ class PrometheusProcess:
             for group in content["groups"]:
                 group.pop("interval", None)
             (folder / "rules" / path.name).write_text(yaml.safe_dump(content))
-        content = yaml.safe_load((DEPLOYED / "prometheus.yml").read_text())
+        # The jobs of the dashboard are comments, because they need a token.
+        content = yaml.safe_load(
+            re.sub(r"^  # ([- ] )", r"  \1", (DEPLOYED / "prometheus.yml").read_text(), flags=re.MULTILINE)
+        )
+        (folder / "token").write_text(token)
+        for job in content["scrape_configs"][1:]:
+            job["authorization"]["credentials_file"] = str(folder / "token")
+            job["static_configs"] = [{"targets": [dashboard]}]
         content["global"] = {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"}
         content["scrape_configs"][0]["static_configs"] = [{"targets": [target]}]
         del content["alerting"]
