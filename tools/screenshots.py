@@ -80,6 +80,8 @@ FULL = {
     "servers": "/servers/",
     "server": "/servers/local/",
     "server-memory": "/servers/local/memory",
+    "environments": "/environments/",
+    "environment": "/environments/production/",
     "activity": "/activity/",
     "settings": "/settings/",
     "api": "/api/v1/docs",

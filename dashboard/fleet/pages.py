@@ -103,7 +103,7 @@ def environment_server_new(request: HttpRequest, name: str) -> HttpResponse:
         check = check_server(server, CONNECTIONS)
     except DashboardError as error:
         refused, status = error.message, status_of(error)
-    context = {**_context(found), "check": check, "refused": refused, "form": form}
+    context = {**_context(found), "check": check, "checked": given["address"], "refused": refused, "form": form}
     return render(request, "fleet/environment.html", context, status=status)
 
 
@@ -111,7 +111,7 @@ def environment_server_new(request: HttpRequest, name: str) -> HttpResponse:
 def environment_server_check(request: HttpRequest, name: str, server: str) -> HttpResponse:
     found = _server(name, server)
     check: Check = check_server(found, CONNECTIONS)
-    context = {**_context(select.environment_get(name)), "check": check, "checked": found}
+    context = {**_context(select.environment_get(name)), "check": check, "checked": found.name}
     return render(request, "fleet/environment.html", context)
 
 

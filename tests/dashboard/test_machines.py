@@ -288,27 +288,19 @@ def test_two_machines_run_a_bundled_server_each_and_one_watcher_drives_both(
     machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ups = []
-    for machine in (0, 1):
+    monkeypatch.setenv("SLIPWAY_REQUIRE_TOKENS", "1")  # each then keeps a log of usage, which has one writer
+    monkeypatch.setenv("SERVING_COMPILED", "no")
+    for machine, parts in enumerate(("watch,server", "server")):
         for name, port in zip(("PORT", "HTTP_PORT", "GRPC_PORT", "METRICS_PORT"), free_ports(4), strict=True):
             monkeypatch.setenv(f"SLIPWAY_{name}", str(port))
-        monkeypatch.setenv("SLIPWAY_REQUIRE_TOKENS", "1")  # each then keeps a log of usage, which has one writer
-        monkeypatch.setenv("SERVING_COMPILED", "no")
-        parts = "--only=watch,server" if machine == 0 else "--only=server"
-        up = machines.start(machine, "manage.py", "up", parts)
-        ups.append(up)
-        wait_until(lambda: len(serving(machines)) == len(ups), START_TIMEOUT_S * 2, "the machine's server")
+        ups.append(machines.start(machine, "manage.py", "up", f"--only={parts}"))
     try:
-        assert list(serving(machines)) == ["local", "local-2"]
-        ups[1].send_signal(signal.SIGTERM)
-        ups[1].wait(PATIENCE_S)
-        wait_until(lambda: list(serving(machines)) == ["local"], PATIENCE_S, "the end of the second one")
-        ups[1] = machines.start(1, "manage.py", "up", "--only=server")
-        wait_until(lambda: len(serving(machines)) == 2, START_TIMEOUT_S * 2, "the second one's return, by its name")
-        assert list(serving(machines)) == ["local", "local-2"]
+        wait_until(lambda: set(serving(machines)) == {"local", "local-2"}, START_TIMEOUT_S * 2, "both servers")
         wait_until(lambda: min(serving(machines).values()) > 0, START_TIMEOUT_S * 2, "the models on both")
     finally:
         for up in ups:
             up.send_signal(signal.SIGTERM)
+        for up in ups:
             up.wait(PATIENCE_S)
 
 

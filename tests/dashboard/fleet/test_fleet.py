@@ -13,17 +13,24 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db.models import F
+from django.test import Client
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from dashboard.catalog.selectors import model_summary
 from dashboard.fleet.discovery import GONE, servers_found
 from dashboard.fleet.selectors import environment_get, key_trouble
-from dashboard.models import AuditEntry, Model, ModelState, ModelSync, Server, ServerEnvironment, Version
+from dashboard.models import AuditEntry, Model, ModelState, ModelSync, Server, ServerEnvironment, ServerState, Version
 from dashboard.servers.credentials import control_headers
 from dashboard.servers.holdings import said_of
 from dashboard.servers.selectors import server_get
+from dashboard.servers.server_state import MACHINE, server_info_record
+from dashboard.servers.services import server_ensure_local
 from dashboard.shared.choices import DesiredState
+from dashboard.shared.sealing import unseal
+from dashboard.supervisor.installation import SERVER_GONE, machine_identity, own_server_name
 from dashboard.watch import discovery, watcher
+from tests.dashboard.conftest import text_of
 from tests.dashboard.processes import FixedServer, fixed_server
 from tests.support import model_factory
 from tests.support.serving_process import PATIENCE_S
@@ -324,3 +331,56 @@ def test_the_command_does_what_pages_do(db: None, tmp_path: Path, capsys: pytest
     call_command("environments", "unwant", "x", "m")
     call_command("environments", "remove", "x")
     assert not ServerEnvironment.objects.filter(name="x").exists()
+
+
+def test_a_machine_keeps_the_name_of_its_server_and_takes_the_first_ones_when_that_is_gone(
+    db: None, settings: Any, tmp_path: Path
+) -> None:
+    settings.SHARED_DIR = tmp_path / "shared"
+
+    def start(machine: str) -> str:
+        settings.DATA_DIR = tmp_path / machine
+        settings.DATA_DIR.mkdir(exist_ok=True)
+        server = server_ensure_local(name=own_server_name())
+        server_info_record(server=server, key=MACHINE, value=machine_identity())
+        ServerState.objects.filter(server=server).update(state="ready", checked_at=timezone.now())
+        return server.name
+
+    assert [start(name) for name in ("a", "b", "a", "c", "b")] == ["local", "local-2", "local", "local-3", "local-2"]
+    ServerState.objects.filter(server__name="local").update(checked_at=timezone.now() - SERVER_GONE)
+    assert [start(name) for name in ("d", "a")] == ["local", "local-4"]
+
+
+def test_pages_add_check_and_change_what_the_forms_say(as_person: Callable[..., Client]) -> None:
+    page, looks = as_person(is_superuser=True), as_person()
+    Model.objects.create(name="m")
+    page.post(
+        "/environments/new", {"name": "staging", "control_key": "the secret", "everything": "no", "http_port": "x"}
+    )
+    assert not ServerEnvironment.objects.filter(name="staging").exists()
+    page.post("/environments/new", {"name": "staging", "control_key": "the secret", "everything": "no"})
+    form = {"name": "s", "address": "http://127.0.0.1:1"}
+    checked = page.post("/environments/staging/servers", {**form, "check": "1"}).content.decode()
+    assert "nothing listens at its address" in checked
+    assert 'name="unchecked"' in checked
+    assert page.post("/environments/staging/servers", form).status_code == 409
+    assert page.post("/environments/staging/servers", {**form, "unchecked": "on"}).status_code == 302
+    page.post("/environments/staging/servers/s/change", {"address": "http://127.0.0.1:2"})
+    assert Server.objects.get().grpc_url == "127.0.0.1:8001"
+    assert "nothing listens" in page.post("/environments/staging/servers/s/check").content.decode()
+    page.post("/environments/staging/wanted", {"model": "m", "release": ""})
+    shown = text_of(looks, "/environments/staging/")
+    assert "0 of 1 wanted" in shown
+    assert "Settings</h2>" not in shown
+    assert "Take out" not in shown
+    assert looks.post("/environments/staging/remove").status_code == 403
+    page.post("/environments/staging/change", {"driven": "no", "control_key": ""})
+    row = ServerEnvironment.objects.get(name="staging")
+    assert (row.driven, unseal(row.control_key)) == (False, "the secret")
+    assert "the secret" not in text_of(page, "/environments/staging/")
+    assert "its servers are only observed" in text_of(looks, "/environments/staging/")
+    page.post("/environments/staging/change", {"ca_file": "/nowhere.pem"})
+    assert "staging" in text_of(looks, "/environments/")
+    page.post("/environments/staging/servers/s/remove")
+    page.post("/environments/staging/remove")
+    assert not Server.objects.exists()
