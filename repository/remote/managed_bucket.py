@@ -107,7 +107,7 @@ class ManagedBucket:
         """lock: a file, common to all processes, whose lock `collect` holds while it looks at an object and removes it."""
         self._address, self._lock = address, lock
         self._what = f"{address.text.partition('://')[0]} repository (SLIPWAY_REPOSITORY)"
-        self._opened: tuple[FileSystem, str] | None = None
+        self._opened: dict[bool, tuple[FileSystem, str]] = {}
 
     # -- owner -------------------------------------------------------------------------------------------------------
     def owner(self) -> str:
@@ -161,7 +161,7 @@ class ManagedBucket:
         """Write an object's content into a new file. Raises Unreachable if it is not the content of that hash."""
         target.parent.mkdir(parents=True, exist_ok=True)
         with self._asked():
-            system, path = self._path(f"objects/{entry.sha256}")
+            system, path = self._path(f"objects/{entry.sha256}", long=True)
             with system.open(path, "rb", block_size=_PART_BYTES) as source, target.open("xb") as file:
                 while chunk := source.read(_PART_BYTES):
                     file.write(chunk)
@@ -219,7 +219,7 @@ class ManagedBucket:
     def _put(self, entry: FileEntry, source: Path | bytes, progress: Progress) -> None:
         """Send one object with bounded memory. If `progress` raises, the sending stops at the next part."""
         with self._asked():
-            system, path = self._path(f"objects/{entry.sha256}")
+            system, path = self._path(f"objects/{entry.sha256}", long=True)
             if isinstance(source, bytes):
                 system.pipe_file(path, source)
                 return
@@ -234,7 +234,9 @@ class ManagedBucket:
                 sent.stopped = True
                 raise
         with self._asked():
-            job.result()
+            # The answer to the last part may be lost: then a second attempt fails although the object is there.
+            if job.exception() is not None and not self._has(entry):
+                job.result()
         progress.advance(entry.size - counted)
 
     def _parts(self, size: int) -> dict[str, object]:
@@ -299,13 +301,15 @@ class ManagedBucket:
             except FileNotFoundError:
                 return None
 
-    def _path(self, name: str) -> tuple[FileSystem, str]:
-        if self._opened is None:
-            system, root = file_system(self._address)
-            if isinstance(config := getattr(system, "config_kwargs", None), dict):
+    def _path(self, name: str, *, long: bool = False) -> tuple[FileSystem, str]:
+        """Return fsspec's file system and a path in it. long: wait long, for the content of files."""
+        if long not in self._opened:
+            opened, root = file_system(self._address)
+            if not long and isinstance(config := getattr(opened, "config_kwargs", None), dict):
                 config |= _WAITING
-            self._opened = cast(FileSystem, system), root  # the protocol there has no methods that write
-        return self._opened[0], f"{self._opened[1]}/{name}"
+            self._opened[long] = cast(FileSystem, opened), root  # the protocol there has no methods that write
+        system, root = self._opened[long]
+        return system, f"{root}/{name}"
 
     @contextmanager
     def _asked(self) -> Iterator[None]:
