@@ -274,10 +274,10 @@ WRONG = [
     ("models/relu/config.pbtxt", 'backend: "onnxruntime"\nmax_batch_size: many\n', "models/relu/config.pbtxt: line 2"),
     (
         "models/relu/policies.yaml",
-        "\nobjective:\n  percent: 10",
+        "labels: {kind: own, output: y, expression: label}\nobjective:\n  percent: 10",
         "models/relu/policies.yaml, line 3, objective: percent: expected 50",
     ),
-    ("models/relu/polices.yaml", "{}", "the file models/relu/polices.yaml is none of a model"),
+    ("models/relu/polices.yaml", "{}", "he file models/relu/polices.yaml is none of a model"),
     ("models/relu/examples.yaml", "a:\n  request: {inputs: 3}", "models/relu/examples.yaml, line 1, a: "),
     ("models/new/config.pbtxt", "", "there is no such model, and its folder has no model.yaml"),
     ("slipway.yaml", "form: 2", "expected 'form: 1'"),
