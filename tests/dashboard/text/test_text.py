@@ -326,8 +326,11 @@ def test_a_folder_that_is_no_text_is_neither_written_nor_applied(whole: Model, t
     assert "There is no folder" in refusal("apply", tmp_path / "nowhere", "--diff")
     run("export", tmp_path / "text")
     (tmp_path / "text" / "tokens.yaml").unlink()
-    (tmp_path / "text" / "tokens.yaml").symlink_to("/etc/hostname")
+    (tmp_path / "text" / "tokens.yaml").symlink_to(tmp_path / "home" / "people.yaml")
     assert "tokens.yaml: expected a file, not a link" in refusal("apply", tmp_path / "text", "--diff")
+    run("export", tmp_path / "text")
+    assert "anna" in (tmp_path / "text" / "tokens.yaml").read_text()
+    assert (tmp_path / "home" / "people.yaml").read_text() == "mine"
 
 
 def test_administrators_get_the_same_files_over_rest(whole: Model, text: Path, as_person: Any, root: Actor) -> None:
