@@ -4,14 +4,17 @@ import io
 import re
 import tarfile
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import Client
+from django.utils import timezone
 
 from dashboard import models as tables
 from dashboard.access.authorisation import Actor
@@ -29,6 +32,7 @@ from dashboard.models import (
     AlertRule,
     ApiToken,
     AuditEntry,
+    Capture,
     Model,
     Objective,
     Quota,
@@ -342,6 +346,30 @@ def test_administrators_get_the_same_files_over_rest(whole: Model, text: Path, a
     assert found == files(text)
     assert as_person("operate").get("/api/v1/export").status_code == 403
     assert Client().get("/api/v1/export").status_code in (401, 403)
+
+
+def test_what_names_a_capture_needs_the_capture(whole: Model, text: Path) -> None:
+    ended = timezone.now() - timedelta(days=1)
+    wanted = {"stopped": True, "errors_only": False}
+    capture = Capture.objects.create(model=whole, wanted=wanted, ends_at=ended, keep_until=ended + timedelta(days=9))
+    monitor = "- {{capture: {}, version: 1, window: 500, alpha: 0.01, threshold: 0.1}}\n"
+    gate = "replay_gate: {{capture: {}, most_percent: 1, absolute: 0, relative: 0.01}}\n"
+    policies = (text / "models/relu/policies.yaml").read_text()
+    for pk, said in ((uuid4(), "the model has no capture"), (capture.pk, "")):
+        (text / "models/relu/drift.yaml").write_text(monitor.format(pk))
+        (text / "models/relu/policies.yaml").write_text(policies + gate.format(pk))
+        if said:
+            assert refusal("apply", text, "--as", "root").count(said) == 2
+        else:
+            run("apply", text, "--as", "root")
+    model = Model.objects.get(pk=whole.pk)
+    assert (model.replay_gate["capture"], model.drift_monitors.get().window) == (str(capture.pk), 500)
+    assert "Nothing to change" in run("apply", text, "--as", "root", "--prune")
+    run("export", text)
+    assert "Nothing to change" in run("apply", text, "--as", "root", "--prune")
+    (text / "models/relu/drift.yaml").write_text("[]")
+    run("apply", text, "--as", "root", "--prune")
+    assert not model.drift_monitors.exists()
 
 
 def test_every_table_is_text_or_the_page_says_why_it_is_not() -> None:
