@@ -203,8 +203,7 @@ def write_folder(folder: Path, files: Files) -> int:
     if changed or stale or not _holds(folder / MARK, _mark()):
         (folder / MARK).write_text(_mark(unfinished=True), "utf-8")  # so that half of an export is never applied
         for path in changed:
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_text(texts[path], "utf-8", newline="")
+            _write(folder, path, texts[path])
         for gone in stale:
             gone.unlink()
             if gone.parent != folder and not any(gone.parent.iterdir()):
@@ -213,8 +212,19 @@ def write_folder(folder: Path, files: Files) -> int:
     return len(changed) + len(stale)
 
 
+def _write(folder: Path, name: str, text: str) -> None:
+    """Write a file; a link, which a commit may hold, is replaced and not followed."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.parent.resolve().is_relative_to(folder.resolve()):
+        raise Invalid(f"in {name}: its folder is a link that leads elsewhere; remove it")
+    if path.is_symlink():
+        path.unlink()
+    path.write_text(text, "utf-8", newline="")
+
+
 def _holds(path: Path, text: str) -> bool:
-    return path.is_file() and path.read_bytes() == text.encode()
+    return path.is_file() and not path.is_symlink() and path.read_bytes() == text.encode()
 
 
 def _mark(*, unfinished: bool = False) -> str:

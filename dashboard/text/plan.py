@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dashboard.access.authorisation import Actor
+from dashboard.shared.exceptions import DashboardError
 from dashboard.text.folder import File, Files, installation
 from dashboard.text.kinds import Change, Kind
 from dashboard.text.models import MODELS
@@ -46,7 +47,7 @@ class Plan:
             if change.new_model and kind is not MODELS and not self._makes(change.scope):
                 reason = "there is no such model, and its folder has no model.yaml"
             else:
-                reason = "" if change.scope in hopeless else kind.refused(change, actor)
+                reason = "" if change.scope in hopeless else _reason(kind, change, actor)
             if reason or change.scope in hopeless:
                 found[number] = place.error(reason).message if reason else ""
             if reason and change.new_model and (kind is MODELS or not self._makes(change.scope)):
@@ -55,6 +56,13 @@ class Plan:
 
     def _makes(self, scope: str) -> bool:
         return scope in self.loaded
+
+
+def _reason(kind: Kind, change: Change, actor: Actor) -> str:
+    try:
+        return kind.refused(change, actor)
+    except DashboardError as error:
+        return error.message
 
 
 def plan_of(wanted: Files, *, prune: bool = False) -> Plan:

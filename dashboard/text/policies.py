@@ -65,7 +65,11 @@ def _objective(model: Model, actor: Actor, wanted: Any, before: Any) -> None:
 
 
 def _budget(model: Model, actor: Actor, wanted: Any, before: Any) -> None:
-    budget_set(model=model, actor=actor, budget=Budget(**wanted) if wanted else Budget())
+    budget_set(
+        model=model,
+        actor=actor,
+        budget=Budget(p99_ms=wanted["p99_ms"], per_second=wanted["per_second"]) if wanted else Budget(),
+    )
 
 
 def _retention(model: Model, actor: Actor, wanted: Any, before: Any) -> None:

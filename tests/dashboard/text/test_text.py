@@ -4,14 +4,17 @@ import io
 import re
 import tarfile
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import Client
+from django.utils import timezone
 
 from dashboard import models as tables
 from dashboard.access.authorisation import Actor
@@ -29,6 +32,7 @@ from dashboard.models import (
     AlertRule,
     ApiToken,
     AuditEntry,
+    Capture,
     Model,
     Objective,
     Quota,
@@ -274,10 +278,10 @@ WRONG = [
     ("models/relu/config.pbtxt", 'backend: "onnxruntime"\nmax_batch_size: many\n', "models/relu/config.pbtxt: line 2"),
     (
         "models/relu/policies.yaml",
-        "\nobjective:\n  percent: 10",
+        "labels: {kind: own, output: y, expression: label}\nobjective:\n  percent: 10",
         "models/relu/policies.yaml, line 3, objective: percent: expected 50",
     ),
-    ("models/relu/polices.yaml", "{}", "the file models/relu/polices.yaml is none of a model"),
+    ("models/relu/polices.yaml", "{}", "he file models/relu/polices.yaml is none of a model"),
     ("models/relu/examples.yaml", "a:\n  request: {inputs: 3}", "models/relu/examples.yaml, line 1, a: "),
     ("models/new/config.pbtxt", "", "there is no such model, and its folder has no model.yaml"),
     ("slipway.yaml", "form: 2", "expected 'form: 1'"),
@@ -326,8 +330,11 @@ def test_a_folder_that_is_no_text_is_neither_written_nor_applied(whole: Model, t
     assert "There is no folder" in refusal("apply", tmp_path / "nowhere", "--diff")
     run("export", tmp_path / "text")
     (tmp_path / "text" / "tokens.yaml").unlink()
-    (tmp_path / "text" / "tokens.yaml").symlink_to("/etc/hostname")
+    (tmp_path / "text" / "tokens.yaml").symlink_to(tmp_path / "home" / "people.yaml")
     assert "tokens.yaml: expected a file, not a link" in refusal("apply", tmp_path / "text", "--diff")
+    run("export", tmp_path / "text")
+    assert "anna" in (tmp_path / "text" / "tokens.yaml").read_text()
+    assert (tmp_path / "home" / "people.yaml").read_text() == "mine"
 
 
 def test_administrators_get_the_same_files_over_rest(whole: Model, text: Path, as_person: Any, root: Actor) -> None:
@@ -339,6 +346,30 @@ def test_administrators_get_the_same_files_over_rest(whole: Model, text: Path, a
     assert found == files(text)
     assert as_person("operate").get("/api/v1/export").status_code == 403
     assert Client().get("/api/v1/export").status_code in (401, 403)
+
+
+def test_what_names_a_capture_needs_the_capture(whole: Model, text: Path) -> None:
+    ended = timezone.now() - timedelta(days=1)
+    wanted = {"stopped": True, "errors_only": False}
+    capture = Capture.objects.create(model=whole, wanted=wanted, ends_at=ended, keep_until=ended + timedelta(days=9))
+    monitor = "- {{capture: {}, version: 1, window: 500, alpha: 0.01, threshold: 0.1}}\n"
+    gate = "replay_gate: {{capture: {}, most_percent: 1, absolute: 0, relative: 0.01}}\n"
+    policies = (text / "models/relu/policies.yaml").read_text()
+    for pk, said in ((uuid4(), "the model has no capture"), (capture.pk, "")):
+        (text / "models/relu/drift.yaml").write_text(monitor.format(pk))
+        (text / "models/relu/policies.yaml").write_text(policies + gate.format(pk))
+        if said:
+            assert refusal("apply", text, "--as", "root").count(said) == 2
+        else:
+            run("apply", text, "--as", "root")
+    model = Model.objects.get(pk=whole.pk)
+    assert (model.replay_gate["capture"], model.drift_monitors.get().window) == (str(capture.pk), 500)
+    assert "Nothing to change" in run("apply", text, "--as", "root", "--prune")
+    run("export", text)
+    assert "Nothing to change" in run("apply", text, "--as", "root", "--prune")
+    (text / "models/relu/drift.yaml").write_text("[]")
+    run("apply", text, "--as", "root", "--prune")
+    assert not model.drift_monitors.exists()
 
 
 def test_every_table_is_text_or_the_page_says_why_it_is_not() -> None:
