@@ -8,7 +8,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import tritonclient.http as httpclient
 from django.conf import settings
 from django.utils import timezone
 
@@ -34,6 +36,7 @@ from repository.files.storage import FileEntry, hash_file, hash_tree
 from repository.remote.managed_bucket import ManagedBucket, Pointer
 from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes
 from tests.support.object_store import BUCKET, ObjectStore
+from tests.support.serving_process import ServerProcess, wait_until
 
 Publish = Callable[..., Version]
 
@@ -132,6 +135,39 @@ def test_every_change_reaches_the_bucket_and_the_bucket_alone_restores_it(
     assert not pointer().archived
     assert published().number == 3
     assert bucket_compare() == [], "a second comparison finds nothing to do"
+
+
+def test_a_server_serves_what_is_published_in_the_bucket(
+    bucket: ManagedBucket, published: Publish, actor: Actor, tmp_path: Path
+) -> None:
+    first = published(load=True, make_live=True)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    flags = (
+        "--model-control-mode=poll",
+        "--repository-poll-secs=0.5",
+        f"--repository-cache-folder={tmp_path / 'cache'}",
+    )
+    with (
+        ServerProcess(empty, *flags, f"--model-repository={settings.REPOSITORY_BUCKET}") as server,
+        httpclient.InferenceServerClient(server.http) as client,
+    ):
+
+        def serves(*numbers: int) -> bool:
+            rows = [row for row in client.get_model_repository_index() if row["name"] == "relu"]
+            return {int(row["version"]) for row in rows if row.get("state") == "READY"} == set(numbers)
+
+        wait_until(lambda: serves(1), what="the first version")
+        published(load=True, make_live=True)
+        wait_until(lambda: serves(2), what="the second version")
+        x = httpclient.InferInput("x", [1, 4], "FP32")
+        x.set_data_from_numpy(np.array([[-1, 0, 1, 2]], np.float32))
+        assert client.infer("relu", [x]).as_numpy("y").tolist() == [[0, 0, 1, 2]]
+        version_archive(version=first, actor=actor)
+        model_unload(model=first.model, actor=actor)
+        model_delete(model=Model.objects.get(), actor=actor, confirm_name="relu")
+        published("other")  # a list without any model unloads nothing
+        wait_until(lambda: serves(), what="the end of the deleted model")
 
 
 def on_disk(name: str) -> str:
