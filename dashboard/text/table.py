@@ -5,6 +5,7 @@ Of a model, the configuration comes before its policies: a budget would refuse t
 
 from dashboard.text.alerts import CHANNELS, OFF, RULES
 from dashboard.text.drift import MONITORS
+from dashboard.text.environments import ENVIRONMENTS, SERVERS, WANTED
 from dashboard.text.examples import EXAMPLES
 from dashboard.text.kinds import Kind
 from dashboard.text.models import CONFIGURATIONS, MODELS, VERSIONS
@@ -15,10 +16,13 @@ KINDS: tuple[Kind, ...] = (
     PEOPLE,
     TOKENS,
     QUOTAS,
+    ENVIRONMENTS,
+    SERVERS,
     MODELS,
     VERSIONS,
     CONFIGURATIONS,
     POLICIES,
+    WANTED,
     EXAMPLES,
     MONITORS,
     CHANNELS,

@@ -25,6 +25,7 @@ from dashboard.alerts.switches import kind_switch
 from dashboard.alerts.table import kind_of
 from dashboard.catalog.services import model_describe
 from dashboard.examples.services import example_create
+from dashboard.fleet.services import environment_create, server_add, server_new, wanted_set
 from dashboard.measurements.services import budget_set
 from dashboard.models import (
     AlertChannel,
@@ -36,8 +37,10 @@ from dashboard.models import (
     Model,
     Objective,
     Quota,
+    ServerEnvironment,
     Upload,
     Version,
+    WantedRelease,
 )
 from dashboard.objectives.services import objective_set
 from dashboard.releases.storage import managed_repository
@@ -78,6 +81,9 @@ def whole(relu: Version, published: Callable[..., Version], person: Callable[...
     kind_switch(kind=kind_of("crashes"), actor=root, on=False)
     channel_create(actor=root, name="hook", kind="webhook", address="https://alerts.invalid/x")
     rule_create(actor=root, name="slow", figure="p99", model_name="relu", threshold=20.0)
+    staging = environment_create(name="staging", actor=root, control_key="of staging", http_port=9000)
+    server_add(server=server_new(environment=staging, name="east", address="http://10.0.0.5:8000"), actor=root)
+    wanted_set(environment=staging, model=model, actor=root)
     return model
 
 
@@ -112,6 +118,7 @@ def text(whole: Model, tmp_path: Path) -> Path:
 
 def emptied() -> None:
     """Forget every row but the administrator's account; the weights stay in the repository."""
+    ServerEnvironment.objects.exclude(name="production").delete()
     for table in (Model, ApiToken, Quota, AlertChannel, AlertRule, AlertOff, Upload):
         table.objects.all().delete()  # type: ignore[attr-defined]
     User.objects.exclude(username="root").delete()
@@ -133,6 +140,8 @@ def test_a_text_makes_an_empty_installation_the_same_again(whole: Model, tmp_pat
         "token anna",
         "key of the signatures of channel hook",
     ]
+    assert WantedRelease.objects.get().environment.servers.get().name == "east"
+    assert "of staging" not in "".join(path.read_text() for path in text.rglob("*") if path.is_file())
     AuditEntry.objects.all().delete()
     assert "Nothing to change" in run("apply", text, "--as", "root", "--prune")
     assert not AuditEntry.objects.exists()

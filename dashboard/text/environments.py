@@ -1,0 +1,150 @@
+"""Environments, their listed servers, and the models that each wants in its newest release.
+
+The control key of an environment is a secret and stays where it is. A wish for one release is no text, because another
+installation numbers its releases itself. A server that `up` or a DNS name lists is none either.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from dashboard.access.authorisation import Actor
+from dashboard.fleet import services
+from dashboard.fleet.selectors import environment_get
+from dashboard.models import Server, ServerEnvironment, WantedRelease
+from dashboard.models.environment import CONTROL_HEADER, PRODUCTION
+from dashboard.shared.exceptions import NotFound
+from dashboard.text.kinds import INSTALLATION, Change, Kind, Secrets, administers
+from dashboard.text.shapes import Record, Table
+
+_PORTS = {"http_port": 8000, "grpc_port": 8001, "metrics_port": 8002}
+_SETTINGS: dict[str, object] = {
+    "driven": True,
+    "everything": False,
+    "dns_name": "",
+    **_PORTS,
+    "tls": False,
+    "control_header": CONTROL_HEADER,
+    **dict.fromkeys(services.FILES, ""),
+}
+# Production is there from the beginning, and wants everything.
+_UNTOUCHED = {**_SETTINGS, "everything": True}
+
+
+def _environments() -> Mapping[str, Any]:
+    found = {one.name: {name: getattr(one, name) for name in _SETTINGS} for one in ServerEnvironment.objects.all()}
+    if found.get(PRODUCTION) == _UNTOUCHED:
+        del found[PRODUCTION]
+    return {INSTALLATION: found}
+
+
+def _write_environment(change: Change, actor: Actor, kept: Secrets) -> None:
+    wanted = {**_SETTINGS, **(change.after or (_UNTOUCHED if change.key == PRODUCTION else {}))}
+    if change.key != PRODUCTION and change.before is None:
+        services.environment_create(name=change.key, actor=actor, **wanted)
+        return
+    environment = environment_get(change.key)
+    if change.after is None and change.key != PRODUCTION:
+        services.environment_delete(environment=environment, actor=actor)
+    else:
+        services.environment_update(environment=environment, actor=actor, **wanted)
+
+
+ENVIRONMENTS = Kind(
+    name="environments",
+    one="environment",
+    file="environments.yaml",
+    shape=Table(
+        Record(
+            {
+                "driven": bool,
+                "everything": bool,
+                "dns_name": str,
+                **dict.fromkeys(_PORTS, int),
+                "tls": bool,
+                "control_header": str,
+                **dict.fromkeys(services.FILES, str),
+            },
+            _SETTINGS,
+        )
+    ),
+    read=_environments,
+    write=_write_environment,
+    entries=True,
+    sparse=True,
+    rights=administers,
+)
+
+
+# -- servers -----------------------------------------------------------------------------------------------------------
+def _servers() -> Mapping[str, Any]:
+    rows = Server.objects.filter(bundled=False, named_at=None).select_related("environment")
+    return {INSTALLATION: {row.name: _server(row) for row in rows}}
+
+
+def _server(row: Server) -> dict[str, str]:
+    environment = row.environment.name if row.environment else PRODUCTION
+    return {"environment": environment, "address": row.http_url, "grpc": row.grpc_url, "metrics": row.metrics_url}
+
+
+def _write_server(change: Change, actor: Actor, kept: Secrets) -> None:
+    row = Server.objects.filter(name=change.key).first()
+    if change.after is None:
+        if row is not None:  # it may have gone with its environment
+            services.server_remove(server=row, actor=actor)
+        return
+    addresses = {name: change.after[name] for name in ("address", "grpc", "metrics")}
+    if row is not None and not change.changed("environment"):
+        services.server_update(server=row, actor=actor, **addresses)
+        return
+    if row is not None:
+        services.server_remove(server=row, actor=actor)
+    new = services.server_new(environment=environment_get(change.after["environment"]), name=change.key, **addresses)
+    services.server_add(server=new, actor=actor)
+
+
+SERVERS = Kind(
+    name="servers",
+    one="server",
+    file="servers.yaml",
+    shape=Table(Record({"environment": str, "address": str, "grpc": str, "metrics": str})),
+    read=_servers,
+    write=_write_server,
+    entries=True,
+    sparse=True,
+    rights=administers,
+)
+
+
+# -- what each environment wants -----------------------------------------------------------------------------------------
+def _wanted() -> Mapping[str, Any]:
+    found: dict[str, list[str]] = defaultdict(list)
+    rows = WantedRelease.objects.filter(release=None)
+    for model, environment in rows.values_list("model__name", "environment__name"):
+        found[model].append(environment)
+    return found
+
+
+def _write_wanted(change: Change, actor: Actor, kept: Secrets) -> None:
+    environment = environment_get(change.after or change.before)
+    if change.after is not None:
+        services.wanted_set(environment=environment, model=change.model, actor=actor)
+        return
+    try:
+        services.wanted_remove(environment=environment, model=change.model, actor=actor)
+    except NotFound:
+        return  # it went with its model or environment
+
+
+WANTED = Kind(
+    name="wanted models",
+    one="environment",
+    file="environments.yaml",
+    shape=[str],
+    read=_wanted,
+    write=_write_wanted,
+    of_model=True,
+    entries=True,
+    listed=True,
+    sparse=True,
+)
