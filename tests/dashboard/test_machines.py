@@ -58,16 +58,15 @@ KEY = "CONTROL" * 8
 
 
 class Relay(socketserver.ThreadingTCPServer):
-    """Passes the watchers' calls on to a server, but holds those with the fencing number `hold` until `go`.
-
-    answers: (fencing number, status) of each answer."""
+    """Passes the watchers' calls on to a server. After `hold` it keeps the next one back, and all others with its fencing
+    number `kept`, until `go`. answers: (fencing number, status) of each answer."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Passage)
-        self.target, self.hold = 0, 0
-        self.held, self.go = threading.Event(), threading.Event()
+        self.target = self.kept = 0
+        self.hold, self.go = threading.Event(), threading.Event()
         self.answers: list[tuple[int, int]] = []
 
 
@@ -81,8 +80,8 @@ class _Passage(socketserver.BaseRequestHandler):
             while request := self.request.recv(1 << 16):
                 if found := re.search(rb"slipway-fence: (\d+)", request):
                     self._number = int(found[1])
-                    if self._number == self.server.hold:
-                        self.server.held.set()
+                    if self.server.hold.is_set() and self.server.kept in (0, self._number):
+                        self.server.kept = self._number
                         self.server.go.wait(START_TIMEOUT_S)
                 there.sendall(request)
 
@@ -227,35 +226,35 @@ def relay(machines: Machines, tmp_path: Path) -> Iterator[Relay]:
 def test_one_watcher_leads_and_another_when_it_is_stopped_cut_off_or_killed(
     machines: Machines, relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def leads(watcher: "subprocess.Popen[str]", after: int) -> int:
+    def leads(
+        watcher: "subprocess.Popen[str]", after: int, further: Callable[[int], bool] = lambda number: True
+    ) -> int:
         """Wait until a watcher leads with a higher number, and return that: on a busy machine they may change in between."""
         found = wait_until(
-            lambda: (lease := machines.leader())[0] == watcher.pid and lease[1] > after and lease[1],
+            lambda: (
+                (lease := machines.leader())[0] == watcher.pid and lease[1] > after and further(lease[1]) and lease[1]
+            ),
             START_TIMEOUT_S,
             f"the lease of {watcher.pid} after number {after}",
         )
         assert isinstance(found, int)
         return found
 
-    def answered(number: int, status: int) -> None:
-        what = f"the answer {status} to a call with number {number}"
-        wait_until(lambda: (number, status) in relay.answers, START_TIMEOUT_S, what)
+    def serves(watcher: "subprocess.Popen[str]", after: int) -> int:
+        """Wait until the server has answered the watcher that leads, as `leads`."""
+        return leads(watcher, after, lambda number: (number, 200) in relay.answers)
 
     first = machines.start(0, "manage.py", "watch")
+    serves(first, 0)
+    relay.hold.set()
+    late = wait_until(lambda: relay.kept, what="a call of the first one that is under way")
+    first.send_signal(signal.SIGSTOP)
     with engines.pgbouncer(machines.database.port, sessions=10) as own_way:
         monkeypatch.setenv("DATABASE_URL", f"postgres://slipway@127.0.0.1:{own_way.port}/machines")
-        leads(first, 0)
         second = machines.start(1, "manage.py", "watch")
-        wait_until(lambda: machines.known(second.pid), START_TIMEOUT_S, "the second watcher")
-        number = leads(first, 0)
-        answered(number, 200)
-        relay.hold = number
-        wait_until(relay.held.is_set, what="a call of the first one that is under way")
-        first.send_signal(signal.SIGSTOP)
-        later = leads(second, number)
-        answered(later, 200)
+        later = serves(second, late)
         relay.go.set()
-        answered(number, 409)  # the call of the late leader
+        wait_until(lambda: (late, 409) in relay.answers, what="the refusal of the late call")
         first.send_signal(signal.SIGCONT)
         wait_until(lambda: "lost the lease" in machines.errors(0), START_TIMEOUT_S, "the first one to notice it")
         wait_until(lambda: machines.leading() == {first.pid: False, second.pid: True}, what="who leads and who follows")

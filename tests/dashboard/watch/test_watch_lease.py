@@ -69,7 +69,7 @@ def test_the_servers_page_and_rest_tell_who_leads(api: APIClient, as_person: Cal
         return [(row["name"], row["leads"], row["lease_number"]) for row in rows]
 
     assert told() == [("watch", True, lease.number), ("worker", None, None)]
-    assert f"leads with number {lease.number}, since" in as_person().get("/servers/").content.decode()
+    assert f"leads with number {lease.number}, begun" in as_person().get("/servers/").content.decode()
     before = marks()
     assert lease.renew()
     assert marks() == before, "a page that shows who leads is not sent each second"
