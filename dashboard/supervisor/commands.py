@@ -56,7 +56,12 @@ def reachable_host() -> str:
 
 def process_specs(parts: Collection[str] = PARTS, server: str = LOCAL) -> list[ProcessSpec]:
     """Return the processes of these parts. server: the name of the bundled server that this machine runs."""
-    made = {"server": partial(_server, server), "web": _dashboard, "watch": _watch, "worker": _worker}
+    made: dict[str, Callable[[], ProcessSpec]] = {
+        "server": partial(_server, server),
+        "web": _dashboard,
+        "watch": _watch,
+        "worker": _worker,
+    }
     return [make() for part, make in made.items() if part in parts]
 
 
