@@ -43,7 +43,7 @@ class EnvironmentRequestSerializer(EnvironmentChangeSerializer):
 
 
 class AddressesSerializer(serializers.Serializer[object]):
-    address = serializers.CharField(max_length=300, help_text="As http://10.0.0.5:8000.")
+    address = serializers.CharField(max_length=300, help_text="Scheme, host and port.")
     grpc = serializers.CharField(required=False, allow_blank=True, max_length=300)
     metrics = serializers.CharField(required=False, allow_blank=True, max_length=300)
 

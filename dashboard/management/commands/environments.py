@@ -50,11 +50,11 @@ class Command(BaseCommand):
         with one_sentence():
             check_release()
         try:
-            getattr(self, f"do_{options['action'].replace('-', '_')}")(options)
+            getattr(self, f"act_{options['action'].replace('-', '_')}")(options)
         except DashboardError as error:
             raise CommandError(sentence(error.message)) from None
 
-    def do_list(self, options: dict[str, Any]) -> None:
+    def act_list(self, options: dict[str, Any]) -> None:
         for environment in select.environments():
             kind = "driven" if environment.driven else "only observed"
             found = f", found by {environment.dns_name}" if environment.dns_name else ""
@@ -67,25 +67,25 @@ class Command(BaseCommand):
                 word = state.state if state is not None else "not watched yet"
                 self.stdout.write(f"  {one.server.name}  {one.server.http_url}  {word}  {models}  {one.held}".rstrip())
 
-    def do_add(self, options: dict[str, Any]) -> None:
+    def act_add(self, options: dict[str, Any]) -> None:
         services.environment_create(name=options["name"], actor=SYSTEM, **_given(options))
 
-    def do_change(self, options: dict[str, Any]) -> None:
+    def act_change(self, options: dict[str, Any]) -> None:
         environment = select.environment_get(options["name"])
         services.environment_update(environment=environment, actor=SYSTEM, **_given(options))
 
-    def do_remove(self, options: dict[str, Any]) -> None:
+    def act_remove(self, options: dict[str, Any]) -> None:
         services.environment_delete(environment=select.environment_get(options["name"]), actor=SYSTEM)
 
-    def do_add_server(self, options: dict[str, Any]) -> None:
+    def act_add_server(self, options: dict[str, Any]) -> None:
         given = {name: options[name] for name in ("name", "address", "grpc", "metrics")}
         server = services.server_new(environment=select.environment_get(options["environment"]), **given)
         server_add_checked(server=server, actor=SYSTEM, unchecked=options["unchecked"])
 
-    def do_remove_server(self, options: dict[str, Any]) -> None:
+    def act_remove_server(self, options: dict[str, Any]) -> None:
         services.server_remove(server=server_get(options["name"]), actor=SYSTEM)
 
-    def do_check(self, options: dict[str, Any]) -> None:
+    def act_check(self, options: dict[str, Any]) -> None:
         found = check_server(server_get(options["name"]), CONNECTIONS)
         for line in (f"{found.kind} {found.version}".strip(), found.said, *found.advice):
             if line:
@@ -93,11 +93,11 @@ class Command(BaseCommand):
         if found.problems:
             raise CommandError(" ".join(map(sentence, found.problems)))
 
-    def do_want(self, options: dict[str, Any]) -> None:
+    def act_want(self, options: dict[str, Any]) -> None:
         environment, model = select.environment_get(options["environment"]), model_get(options["model"])
         services.wanted_set(environment=environment, model=model, actor=SYSTEM, release=options["release"])
 
-    def do_unwant(self, options: dict[str, Any]) -> None:
+    def act_unwant(self, options: dict[str, Any]) -> None:
         environment, model = select.environment_get(options["environment"]), model_get(options["model"])
         services.wanted_remove(environment=environment, model=model, actor=SYSTEM)
 
