@@ -178,7 +178,8 @@ def _refused_configuration(change: Change, actor: Actor) -> str:
             needs = config_needs(model_name=model.name, current=current_document(model), document=document)
             refuse_unmet(needs, actor.rights())
     except Invalid as error:
-        line = next((problem.line for problem in error.problems if problem.severity == "error"), 0)
+        found = [] if document.mistake else error.problems  # the sentence about a mistake names its line
+        line = next((problem.line for problem in found if problem.severity == "error"), 0)
         return f"line {line}: {error.message}" if line else error.message
     except DashboardError as error:
         return error.message

@@ -284,7 +284,11 @@ WRONG = [
     ("tokens.yaml", "- {person: anna, name: ci}", "tokens.yaml, line 1: 'rights' is missing"),
     ("tokens.yaml", "- {person: anna, name: x, rights: [infer], expires: 2001-01-01}", "expected a moment"),
     ("alerts_off.yaml", "[crash]", "alerts_off.yaml, line 1: there is no default alert 'crash'"),
-    ("models/relu/config.pbtxt", 'backend: "onnxruntime"\nmax_batch_size: many\n', "models/relu/config.pbtxt: line 2"),
+    (
+        "models/relu/config.pbtxt",
+        'backend: "onnxruntime"\nmax_batch_size: many\n',
+        "models/relu/config.pbtxt: the configuration is not valid: line 2, column",
+    ),
     (
         "models/relu/policies.yaml",
         "labels: {kind: own, output: y, expression: label}\nobjective:\n  percent: 10",
