@@ -53,7 +53,7 @@ def web_metrics() -> str:
             family(
                 "slipway_web_feed_age_seconds",
                 "gauge",
-                "Time since the last second of metrics from each server whose live charts somebody watches.",
+                "Time since the last second of metrics from each server whose charts somebody watches.",
                 {f'server="{name}"': round(age, 3) for name, age in FEEDS.ages().items()},
             ),
             _database(),
