@@ -39,9 +39,13 @@ PAGES = [(path, pattern) for path, pattern in ROUTES if pattern.name not in OPEN
 
 
 def pages() -> list[tuple[str, URLPattern]]:
-    """The pages, with the number of a job that exists: the database goes on counting after the jobs of earlier tests."""
-    job = Job.objects.latest("pk").pk
-    return [(path.replace("/jobs/1/", f"/jobs/{job}/"), pattern) for path, pattern in PAGES]
+    """The pages, of an environment and a job that exist: the database goes on counting after the jobs of earlier tests."""
+    there = {"/jobs/1/": f"/jobs/{Job.objects.latest('pk').pk}/", "/environments/local/": "/environments/production/"}
+    found = []
+    for path, pattern in PAGES:
+        begin = next((one for one in there if path.startswith(one)), "")
+        found.append((there.get(begin, "") + path.removeprefix(begin), pattern))
+    return found
 
 
 @pytest.mark.parametrize(
