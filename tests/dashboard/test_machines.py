@@ -17,6 +17,7 @@ import pytest
 from tests.dashboard.test_other_databases import PREPARE
 from tests.dashboard.web_process import finished, listening, run
 from tests.support import engines
+from tests.support.ports import free_ports
 from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
 
 pytestmark = pytest.mark.skipif(bool(engines.MISSING), reason=f"needs Debian's packages {', '.join(engines.MISSING)}")
@@ -171,3 +172,29 @@ def test_one_watcher_leads_and_another_when_it_is_stopped_cut_off_or_killed(
         second.send_signal(signal.SIGTERM)
         assert second.wait(PATIENCE_S) == 0
         assert machines.leader() == (0, 0), "a watcher that ends gives the lease up"
+
+
+def test_two_machines_run_a_bundled_server_each_and_one_watcher_drives_both(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ups = []
+    monkeypatch.setenv("SLIPWAY_REQUIRE_TOKENS", "1")  # each then keeps a log of usage, which has one writer
+    monkeypatch.setenv("SERVING_COMPILED", "no")
+    for machine, parts in enumerate(("watch,server", "server")):
+        for name, port in zip(("PORT", "HTTP_PORT", "GRPC_PORT", "METRICS_PORT"), free_ports(4), strict=True):
+            monkeypatch.setenv(f"SLIPWAY_{name}", str(port))
+        ups.append(machines.start(machine, "manage.py", "up", f"--only={parts}"))
+    try:
+        wait_until(lambda: set(serving(machines)) == {"local", "local-2"}, START_TIMEOUT_S * 2, "both servers")
+        wait_until(lambda: min(serving(machines).values()) > 0, START_TIMEOUT_S * 2, "the models on both")
+    finally:
+        for up in ups:
+            up.send_signal(signal.SIGTERM)
+        for up in ups:
+            up.wait(PATIENCE_S)
+
+
+def serving(machines: Machines) -> dict[str, int]:
+    """Return how many versions each server has that has answered as ready."""
+    found = machines.get("servers")["results"]
+    return {str(one["name"]): int(str(one["model_count"])) for one in found if one["state"]["state"] == "ready"}  # type: ignore[index]
