@@ -7,17 +7,18 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
+from django.utils import timezone
 
 from dashboard.accounts.accounts import administrator_ensure
 from dashboard.accounts.tokens import auth_file_write
-from dashboard.models import Model, Server
+from dashboard.models import Model, Server, ServerState
 from dashboard.releases.restoration import bucket_compare
 from dashboard.servers.server_state import MACHINE, server_info_record, server_restart_take, wanted_models_write
 from dashboard.servers.services import LOCAL, server_ensure_local
-from dashboard.shared.choices import DesiredState
+from dashboard.shared.choices import DesiredState, ServerStatus
 from dashboard.shared.exceptions import DashboardError, Unavailable
 from dashboard.shared.space import enable_incremental_vacuum
-from dashboard.supervisor.installation import check_installation, machine_identity, own_server_name
+from dashboard.supervisor.installation import check_installation, in_one_folder, machine_identity, own_server_name
 from dashboard.uploads.examples import examples_publish
 from repository.files.storage import locked
 
@@ -83,6 +84,8 @@ def _restored() -> tuple[list[str], str]:
 def _server() -> Server:
     server = server_ensure_local(name=own_server_name())
     server_info_record(server=server, key=MACHINE, value=machine_identity())
+    if not in_one_folder():  # a machine that starts at the same time must not take the name over
+        ServerState.objects.filter(server=server).update(state=ServerStatus.STARTING, checked_at=timezone.now())
     server_restart_take(server=server)  # this start fulfils a request of an earlier run
     return server
 

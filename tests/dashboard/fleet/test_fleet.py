@@ -24,11 +24,10 @@ from dashboard.models import AuditEntry, Model, ModelState, ModelSync, Server, S
 from dashboard.servers.credentials import control_headers
 from dashboard.servers.holdings import said_of
 from dashboard.servers.selectors import server_get
-from dashboard.servers.server_state import MACHINE, server_info_record
-from dashboard.servers.services import server_ensure_local
 from dashboard.shared.choices import DesiredState
 from dashboard.shared.sealing import unseal
-from dashboard.supervisor.installation import SERVER_GONE, machine_identity, own_server_name
+from dashboard.supervisor import setup
+from dashboard.supervisor.installation import SERVER_GONE
 from dashboard.watch import discovery, watcher
 from tests.dashboard.conftest import text_of
 from tests.dashboard.processes import FixedServer, fixed_server
@@ -341,10 +340,7 @@ def test_a_machine_keeps_the_name_of_its_server_and_takes_the_first_ones_when_th
     def start(machine: str) -> str:
         settings.DATA_DIR = tmp_path / machine
         settings.DATA_DIR.mkdir(exist_ok=True)
-        server = server_ensure_local(name=own_server_name())
-        server_info_record(server=server, key=MACHINE, value=machine_identity())
-        ServerState.objects.filter(server=server).update(state="ready", checked_at=timezone.now())
-        return server.name
+        return setup._server().name  # of machines that start at the same time
 
     assert [start(name) for name in ("a", "b", "a", "c", "b")] == ["local", "local-2", "local", "local-3", "local-2"]
     ServerState.objects.filter(server__name="local").update(checked_at=timezone.now() - SERVER_GONE)
