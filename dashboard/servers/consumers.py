@@ -9,8 +9,10 @@ from django.conf import settings
 
 from dashboard.models import Model
 from dashboard.servers.selectors import server_get
+from dashboard.servers.server_state import MACHINE
 from dashboard.shared.exceptions import NotFound
 from dashboard.shared.log_files import LogFollower, tail
+from dashboard.shared.machine import machine_identity
 from dashboard.shared.model_logs import model_log_path, model_log_tail, shorten_line
 from dashboard.web.websockets import PushConsumer
 from repository.core.log_line import as_text
@@ -44,6 +46,9 @@ class LogConsumer(_FollowingConsumer):
         if process not in PROCESSES:
             raise NotFound(f"expected one of these processes: {', '.join(PROCESSES)}")
         path = _log_here(process)
+        ran_on = server.state.info.get(MACHINE) if process == "server" and hasattr(server, "state") else None
+        if ran_on not in (None, machine_identity()):
+            raise NotFound(f"server {server.name} runs on another machine, and its log is there")
         return self.follow(path, lambda: _parts(tail(path, TAIL_LINES), as_text))
 
 

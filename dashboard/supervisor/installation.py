@@ -6,10 +6,8 @@ its database, keys and files lie in one folder.
 """
 
 import hashlib
-import os
 import secrets
 import sys
-from contextlib import suppress
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -26,6 +24,7 @@ from dashboard.servers.server_state import MACHINE
 from dashboard.servers.services import LOCAL
 from dashboard.shared.choices import ServerStatus
 from dashboard.shared.exceptions import Invalid
+from dashboard.shared.machine import machine_identity
 from dashboard.shared.startup import sentence
 from repository.files.storage import write_atomic
 
@@ -125,14 +124,6 @@ def _runs_elsewhere(row: ServerState) -> bool:
     runs = row.state in (ServerStatus.STARTING, ServerStatus.RUNNING, ServerStatus.READY)
     seen = row.checked_at is not None and timezone.now() - row.checked_at < SERVER_GONE
     return row.info.get(MACHINE) is not None and runs and seen
-
-
-def machine_identity() -> str:
-    """Return the identity of this machine: of its data folder, which outlives the names of containers."""
-    path = settings.DATA_DIR / "machine"
-    with suppress(FileExistsError), os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(secrets.token_hex(16))
-    return str(path.read_text())
 
 
 def _locked() -> Installation:

@@ -17,8 +17,9 @@ from dashboard.servers.server_state import MACHINE, server_info_record, server_r
 from dashboard.servers.services import LOCAL, server_ensure_local
 from dashboard.shared.choices import DesiredState, ServerStatus
 from dashboard.shared.exceptions import DashboardError, Unavailable
+from dashboard.shared.machine import machine_identity
 from dashboard.shared.space import enable_incremental_vacuum
-from dashboard.supervisor.installation import check_installation, in_one_folder, machine_identity, own_server_name
+from dashboard.supervisor.installation import check_installation, in_one_folder, own_server_name
 from dashboard.uploads.examples import examples_publish
 from repository.files.storage import locked
 

@@ -15,8 +15,9 @@ from django.test import Client
 
 from dashboard.access import sessions
 from dashboard.application import application
-from dashboard.models import Job, Model, Server
+from dashboard.models import Job, Model, Server, ServerState
 from dashboard.servers.consumers import TAIL_LINES
+from dashboard.servers.server_state import MACHINE
 from dashboard.shared.choices import JobState
 from dashboard.web import websockets
 from tests.support.serving_process import PATIENCE_S
@@ -113,13 +114,19 @@ def test_what_does_not_exist_is_said_in_a_sentence(path: str, server: Server, co
     run(scenario)
 
 
-@pytest.mark.parametrize("path", ["/ws/servers/local/log/?process=worker", "/ws/models/relu/log/"])
+@pytest.mark.parametrize(
+    "path", ["/ws/servers/local/log/?process=worker", "/ws/models/relu/log/", "/ws/servers/local-2/log/"]
+)
 def test_a_log_of_another_machine_is_said_to_be_there(
     path: str, server: Server, cookie: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings, "SHARED_DIR", tmp_path / "shared")
     monkeypatch.setattr(settings, "LOG_DIR", tmp_path)
     Model.objects.create(name="relu")
+    if "local-2" in path:  # a machine with a server of its own is asked for that of another one
+        (tmp_path / "server.log").touch()
+        second = Server.objects.create(name="local-2", bundled=True)
+        ServerState.objects.create(server=second, info={MACHINE: "another"})
 
     async def scenario() -> None:
         browser = connect(path, cookie)
