@@ -182,6 +182,7 @@ locked = --require-hashes $(1:%=-r requirements/%.txt)
 # The stamps are newer than the requirements they installed, so that a second run installs nothing.
 $(VENV)/.installed: requirements.txt $(RUN_LOCKS:%=requirements/%.txt) requirements/torch.txt | $(BIN)/python
 	@echo "Installing requirements.txt into $(VENV); the first time this takes some minutes."
+	@$(call install,pip==26.3)  # the one of Python 3.11 refuses locks with a package that another one needs with extras
 	@$(call install,$(call locked,$(RUN_LOCKS)))
 	@$(call install,-r requirements.txt)
 	@touch $@
