@@ -145,16 +145,6 @@ def test_a_machine_of_another_installation_is_refused(
         is_one_sentence(machines.run(name, *command, **wrong), told)
 
 
-def test_a_second_bundled_server_is_refused(machines: Machines) -> None:
-    with client_of(machines.first) as first:
-        sign_in(first, machines.first, PASSWORD)
-        # A server that has just been too busy to answer counts as away.
-        local = "/api/v1/servers/local"
-        wait_until(lambda: first.get(local).json()["state"]["state"] == "ready", what="the server's answer")
-    refused = machines.run("other", "manage.py", "up", "--only", "server")
-    is_one_sentence(refused, f"Another machine runs the bundled server, at {machines.serving.http_url}")
-
-
 def test_new_keys_and_a_moved_folder_are_accepted_by_a_command(machines: Machines) -> None:
     new = {"SLIPWAY_CONTROL_KEY": "y" * 40, "SLIPWAY_SHARED": str(machines.root / "moved")}
     os.mkdir(machines.root / "moved")
