@@ -306,4 +306,5 @@ def test_two_machines_run_a_bundled_server_each_and_one_watcher_drives_both(
 def serving(machines: Machines) -> dict[str, int]:
     """Return how many versions each server has that has answered as ready."""
     found = machines.get("servers")["results"]
-    return {str(one["name"]): int(str(one["model_count"])) for one in found if one["state"]["state"] == "ready"}  # type: ignore[index]
+    ready = [one for one in found if one["state"] and one["state"]["state"] == "ready"]  # type: ignore[index]
+    return {str(one["name"]): int(str(one["model_count"])) for one in ready}
