@@ -71,6 +71,8 @@ def _prepare(runs_server: bool) -> Prepared:
     examples, problem = _examples()
     loaded = Model.objects.filter(desired_state=DesiredState.LOADED)
     wanted_models_write(sorted(loaded.values_list("name", flat=True)))
+    if runs_server and server is not None and not in_one_folder():
+        _claim(server)  # last, because the examples may have taken minutes
     return Prepared(server, migrated, administrator, password, examples, problem, restored, unrestored)
 
 
@@ -85,10 +87,13 @@ def _restored() -> tuple[list[str], str]:
 def _server() -> Server:
     server = server_ensure_local(name=own_server_name())
     server_info_record(server=server, key=MACHINE, value=machine_identity())
-    if not in_one_folder():  # a machine that starts at the same time must not take the name over
-        ServerState.objects.filter(server=server).update(state=ServerStatus.STARTING, checked_at=timezone.now())
     server_restart_take(server=server)  # this start fulfils a request of an earlier run
     return server
+
+
+def _claim(server: Server) -> None:
+    """Say that this machine's server starts now, so that the next machine that prepares does not take its name over."""
+    ServerState.objects.filter(server=server).update(state=ServerStatus.STARTING, checked_at=timezone.now())
 
 
 def _examples() -> tuple[list[str], str]:
