@@ -340,7 +340,9 @@ def test_a_machine_keeps_the_name_of_its_server_and_takes_the_first_ones_when_th
     def start(machine: str) -> str:
         settings.DATA_DIR = tmp_path / machine
         settings.DATA_DIR.mkdir(exist_ok=True)
-        return setup._server().name  # of machines that start at the same time
+        server = setup._server()
+        setup._claim(server)
+        return server.name  # of machines that start at the same time
 
     assert [start(name) for name in ("a", "b", "a", "c", "b")] == ["local", "local-2", "local", "local-3", "local-2"]
     ServerState.objects.filter(server__name="local").update(checked_at=timezone.now() - SERVER_GONE)
