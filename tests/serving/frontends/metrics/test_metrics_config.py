@@ -74,7 +74,9 @@ def test_the_flag_chooses_the_metrics(tmp_path: Path) -> None:
 def test_the_lean_level_has_all_that_the_rules_read_and_is_small() -> None:
     model, hardware, identifier = ModelStatistics("scale", 1), Hardware(), ModelIdentifier("scale")
     model.request_latency.add(50_000_000)
-    health = prometheus.ServerHealth(True, 1.0, [VersionHealth(identifier, "1", True, False)], {"models": ""}, 0, {}, {})
+    health = prometheus.ServerHealth(
+        True, 1.0, [VersionHealth(identifier, "1", True, False)], {"models": ""}, 0, {}, {}
+    )
     full, lean = (
         "".join(
             prometheus.render([model], hardware, health=health, lean=lean, buckets=prometheus.LatencyBuckets(*which))
