@@ -105,6 +105,18 @@ class EnvironmentServer(Endpoint):
         return Response(status=204)
 
 
+@at("environments/<str:name>/servers/<str:server>/zone", "api_environment_server_zone")
+class EnvironmentServerZone(Endpoint):
+    rights = {"PUT": Right.ADMINISTER}
+
+    @extend_schema(request=serializers.ZoneSerializer, responses=ServerSerializer)
+    def put(self, request: Request, name: str, server: str) -> Response:
+        """Says in which zone a server runs. A deployment never changes servers of two zones at once."""
+        given = data_of(request, serializers.ZoneSerializer)
+        services.server_place(server=_server(name, server), actor=self.actor, **given)
+        return Response(ServerSerializer(server_get(server)).data)
+
+
 @at("environments/<str:name>/servers/<str:server>/check", "api_environment_server_check")
 class EnvironmentServerCheck(Endpoint):
     rights = {"POST": Right.ADMINISTER}
