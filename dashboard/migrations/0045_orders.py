@@ -13,6 +13,8 @@ class Migration(migrations.Migration):
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
+    expands = "An earlier program knows no deployment: it keeps every server at what its environment wanted before."
+
     operations = [
         migrations.AddField(
             model_name='server',

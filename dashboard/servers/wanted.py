@@ -42,7 +42,7 @@ def _wishes(server: Server) -> list[tuple[int, int, int | None, int]]:
     """Return the wishes for a server: rank, model, release and generation; of two for one model, the last counts."""
     if server.environment_id is None:
         return []
-    reached = DeploymentServer.objects.filter(server=server, deployment__state__in=OPEN).exclude(
+    reached = DeploymentServer.objects.filter(server=server.pk, deployment__state__in=OPEN).exclude(
         state=StepState.WAITING
     )
     rows = WantedRelease.objects.filter(environment=server.environment_id).order_by()
