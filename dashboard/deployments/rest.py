@@ -1,4 +1,4 @@
-"""Deployments over REST: list, start, stop, continue, go back."""
+"""Deployments over REST: list, start, stop, continue, go back; what an environment asks of a release, and approvals."""
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -6,10 +6,12 @@ from rest_framework.response import Response
 
 from dashboard.access.authorisation import Right
 from dashboard.catalog.selectors import model_get
-from dashboard.deployments import services
+from dashboard.deployments import policies, serializers, services
 from dashboard.deployments.selectors import deployment_get, deployments
 from dashboard.deployments.serializers import DeploymentRequestSerializer, DeploymentSerializer
 from dashboard.fleet.selectors import environment_get
+from dashboard.releases.selectors import release_get
+from dashboard.shared.exceptions import NotFound
 from dashboard.web.rest.endpoint import Endpoint, at, data_of, fieldless
 
 
@@ -72,6 +74,74 @@ class DeploymentGoBack(Endpoint):
         """Ends a deployment: every server that was reached serves the earlier release again, all at once."""
         services.deployment_return(deployment=deployment_get(pk), actor=self.actor)
         return Response(_shown(pk))
+
+
+@at("environments/<str:name>/policy", "api_environment_policy")
+class Policy(Endpoint):
+    rights = {"GET": Right.VIEW, "PUT": Right.ADMINISTER, "DELETE": Right.ADMINISTER}
+
+    @extend_schema(responses=serializers.PolicySerializer)
+    def get(self, request: Request, name: str) -> Response:
+        """What an environment asks of a release before it is deployed there; 404 if it asks nothing."""
+        found = policies.policy_of(environment_get(name))
+        if found is None:
+            raise NotFound(f"{name[:40]} has no policy")
+        return Response(serializers.PolicySerializer(found).data)
+
+    @extend_schema(request=serializers.PolicyRequestSerializer, responses=serializers.PolicySerializer)
+    def put(self, request: Request, name: str) -> Response:
+        """Says what an environment asks. What is left out is not asked. From then on only deployments change what it wants."""
+        given = data_of(request, serializers.PolicyRequestSerializer)
+        if given.get("source") is not None:
+            given["source"] = environment_get(given["source"])
+        made = policies.policy_set(environment=environment_get(name), actor=self.actor, **given)
+        return Response(serializers.PolicySerializer(made).data)
+
+    @fieldless(responses={204: None})
+    def delete(self, request: Request, name: str) -> Response:
+        """Asks nothing any more."""
+        policies.policy_remove(environment=environment_get(name), actor=self.actor)
+        return Response(status=204)
+
+
+@at("environments/<str:name>/requirements/<str:model>/<int:number>", "api_environment_requirements")
+class Requirements(Endpoint):
+    rights = {"GET": Right.VIEW}
+
+    @extend_schema(
+        operation_id="environments_requirements_list", responses=serializers.RequirementSerializer(many=True)
+    )
+    def get(self, request: Request, name: str, model: str, number: int) -> Response:
+        """What an environment asks of a release if you deploy it there now, and whether it is met; empty if it asks nothing."""
+        environment, release = environment_get(name), release_get(model_get(model), number)
+        rows = policies.requirements(environment=environment, release=release, actor=self.actor)
+        return self.page(rows, serializers.RequirementSerializer)
+
+
+@at("environments/<str:name>/approvals/<str:model>/<int:number>", "api_environment_approvals")
+class Approvals(Endpoint):
+    rights = {"GET": Right.VIEW, "POST": Right.OPERATE, "DELETE": Right.OPERATE}
+
+    @extend_schema(operation_id="environments_approvals_list", responses=serializers.ApprovalSerializer(many=True))
+    def get(self, request: Request, name: str, model: str, number: int) -> Response:
+        """Who approved exactly this release for an environment."""
+        environment, release = environment_get(name), release_get(model_get(model), number)
+        return self.page(policies.approvals(environment, release), serializers.ApprovalSerializer)
+
+    @extend_schema(request=serializers.ApprovalRequestSerializer, responses={201: serializers.ApprovalSerializer})
+    def post(self, request: Request, name: str, model: str, number: int) -> Response:
+        """Approves a release for an environment. Who made the release cannot."""
+        given = data_of(request, serializers.ApprovalRequestSerializer)
+        environment, release = environment_get(name), release_get(model_get(model), number)
+        made = policies.approval_give(environment=environment, release=release, actor=self.actor, **given)
+        return Response(serializers.ApprovalSerializer(made).data, status=201)
+
+    @fieldless(responses={204: None})
+    def delete(self, request: Request, name: str, model: str, number: int) -> Response:
+        """Takes your own approval back."""
+        environment, release = environment_get(name), release_get(model_get(model), number)
+        policies.approval_take_back(environment=environment, release=release, actor=self.actor)
+        return Response(status=204)
 
 
 def _shown(pk: int) -> object:

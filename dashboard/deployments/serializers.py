@@ -2,7 +2,8 @@
 
 from rest_framework import serializers
 
-from dashboard.models import Deployment, DeploymentServer
+from dashboard.deployments.policies import Requirement
+from dashboard.models import Deployment, DeploymentApproval, DeploymentPolicy, DeploymentServer
 
 
 class DeploymentServerSerializer(serializers.ModelSerializer[DeploymentServer]):
@@ -41,3 +42,49 @@ class DeploymentRequestSerializer(serializers.Serializer[object]):
         help_text="Servers that come first. The others follow by zone and name.",
     )
     reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=300)
+
+
+class FreezeSerializer(serializers.Serializer[object]):
+    days = serializers.ListField(
+        child=serializers.IntegerField(min_value=0, max_value=6), max_length=7, help_text="0 for Monday."
+    )
+    start = serializers.CharField(max_length=5, help_text="As 16:00.")
+    end = serializers.CharField(max_length=5, help_text="Later on the same day, 24:00 for its end.")
+
+
+class PolicySerializer(serializers.ModelSerializer[DeploymentPolicy]):
+    source = serializers.CharField(source="source.name", default=None, allow_null=True)
+    freezes = FreezeSerializer(many=True)
+
+    class Meta:
+        model = DeploymentPolicy
+        fields = ["source", "golden", "budget", "approval", "freezes", "time_zone"]
+
+
+class PolicyRequestSerializer(serializers.Serializer[object]):
+    source = serializers.CharField(
+        required=False, allow_null=True, max_length=40, help_text="The environment in which a release must serve first."
+    )
+    golden = serializers.BooleanField(required=False, help_text="Golden requests must have passed.")
+    budget = serializers.BooleanField(required=False, help_text="A measurement must keep the budget of the model.")
+    approval = serializers.BooleanField(required=False, help_text="A second person must approve the release.")
+    freezes = FreezeSerializer(many=True, required=False)
+    time_zone = serializers.CharField(required=False, max_length=64, help_text="Of the freezes.")
+
+
+class RequirementSerializer(serializers.Serializer[Requirement]):
+    name = serializers.CharField()
+    met = serializers.BooleanField()
+    said = serializers.CharField()
+
+
+class ApprovalSerializer(serializers.ModelSerializer[DeploymentApproval]):
+    user = serializers.CharField(source="user.username")
+
+    class Meta:
+        model = DeploymentApproval
+        fields = ["user", "comment", "at"]
+
+
+class ApprovalRequestSerializer(serializers.Serializer[object]):
+    comment = serializers.CharField(required=False, allow_blank=True, default="", max_length=300)

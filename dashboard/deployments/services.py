@@ -8,6 +8,7 @@ from django.utils import timezone
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.deployments.order import in_order
+from dashboard.deployments.policies import refuse_missing
 from dashboard.fleet.services import loadable_release, next_generation, wish_settle
 from dashboard.models import Deployment, DeploymentServer, Model, Release, Server, ServerEnvironment, WantedRelease
 from dashboard.releases.selectors import newest_release
@@ -31,7 +32,8 @@ def deployment_start(
     """Begin to bring a release to the servers of an environment, one group after another. `watch` does the rest.
 
     at_once: the most servers of a group. order: names of servers that come first; the others follow by zone and name.
-    Raises Invalid for a release or server that is not there, Conflict if the release cannot be deployed there now.
+    Raises Invalid for a release or server that is not there. Raises Conflict if the release cannot be deployed there now, or
+    with what the policy of the environment misses.
     """
     require(actor, Right.OPERATE)
     if not 1 <= at_once <= MOST_AT_ONCE:
@@ -44,6 +46,7 @@ def deployment_start(
         earlier = _hold(environment, model)
         if earlier is not None and earlier.begun.pk == target.begun.pk:
             raise Conflict(f"{environment.name} wants release {release} of '{model.name}' already")
+        refuse_missing(environment=environment, release=target, actor=actor)
         servers = _ordered(environment, order)
         generation = next_generation(environment, model)
         try:
@@ -86,10 +89,14 @@ def deployment_stop(*, deployment: Deployment, actor: Actor) -> Deployment:
 
 
 def deployment_continue(*, deployment: Deployment, actor: Actor) -> Deployment:
-    """Go on with a stopped deployment; the server that failed is tried again. Raises WrongState if it has not stopped."""
+    """Go on with a stopped deployment; the server that failed is tried again. The policy counts again, as for a start.
+
+    Raises WrongState if it has not stopped.
+    """
     require(actor, Right.OPERATE)
     with transaction.atomic():
         found = _locked(deployment, DeploymentState.STOPPED)
+        refuse_missing(environment=found.environment, release=found.release, actor=actor)
         found.state, found.error = DeploymentState.RUNNING, ""
         found.save(update_fields=["state", "error"])
         for step in found.steps.filter(state__in=(StepState.FAILED, StepState.CHANGING)):

@@ -12,7 +12,16 @@ from django.utils import timezone
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
-from dashboard.models import Deployment, Model, Release, Server, ServerEnvironment, ServerState, WantedRelease
+from dashboard.models import (
+    Deployment,
+    DeploymentPolicy,
+    Model,
+    Release,
+    Server,
+    ServerEnvironment,
+    ServerState,
+    WantedRelease,
+)
 from dashboard.models.deployment import OPEN
 from dashboard.models.environment import PRODUCTION
 from dashboard.releases.overrides import override_of
@@ -57,6 +66,8 @@ def environment_update(
         found = ServerEnvironment.objects.select_for_update().get(pk=environment.pk)
         before = _settings(found)
         _apply(found, given)
+        if found.everything and not before["everything"]:
+            _refuse_governed(found)
         if control_key is not None:
             found.control_key = _sealed(control_key)
         if found.dns_name and not before["dns_name"] and found.servers.filter(bundled=False, named_at=None).exists():
@@ -164,6 +175,12 @@ def server_remove(*, server: Server, actor: Actor) -> None:
         _record(actor, "server.remove", f"Removed server {server.name}", before)
 
 
+def _refuse_governed(environment: ServerEnvironment) -> None:
+    """Raise Conflict if the environment has a policy, which only deployments ask."""
+    if DeploymentPolicy.objects.filter(environment=environment).exists():
+        raise Conflict(f"{environment.name} has a policy: deploy the release there")
+
+
 def wanted_set(
     *, environment: ServerEnvironment, model: Model, actor: Actor, release: int | None = None
 ) -> WantedRelease:
@@ -177,6 +194,7 @@ def wanted_set(
     pinned = loadable_release(model, release) if release is not None else None
     with transaction.atomic():
         _refuse_deploying(environment, model)
+        _refuse_governed(environment)
         before = WantedRelease.objects.select_for_update().filter(environment=environment, model=model).first()
         was = {} if before is None else {"release": before.release.number if before.release else "newest"}
         generation = next_generation(environment, model)

@@ -6,7 +6,7 @@ from dashboard.models.alert import Alert, AlertChannel, AlertDelivery, AlertEven
 from dashboard.models.audit import AuditEntry
 from dashboard.models.batch import BatchFile, BatchJob, BatchPart
 from dashboard.models.capture import Capture
-from dashboard.models.deployment import Deployment, DeploymentServer
+from dashboard.models.deployment import Deployment, DeploymentApproval, DeploymentPolicy, DeploymentServer
 from dashboard.models.drift import DriftMonitor, DriftPicture, DriftWindow
 from dashboard.models.environment import ServerEnvironment, WantedRelease
 from dashboard.models.example import Example
@@ -47,6 +47,8 @@ __all__ = [
     "BatchPart",
     "Capture",
     "Deployment",
+    "DeploymentApproval",
+    "DeploymentPolicy",
     "DeploymentServer",
     "DriftMonitor",
     "DriftPicture",

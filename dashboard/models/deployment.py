@@ -1,4 +1,7 @@
-"""Deployments: a release of a model that reaches the servers of an environment one group after another."""
+"""Deployments: a release of a model that reaches the servers of an environment one group after another. What an environment
+asks of a release before that, and who has approved it."""
+
+from typing import TypedDict
 
 from django.conf import settings
 from django.db import models
@@ -68,3 +71,50 @@ class DeploymentServer(models.Model):
 
     def __str__(self) -> str:
         return f"{self.deployment} on {self.server}: {self.state}"
+
+
+class Freeze(TypedDict):
+    """Times of each week in which nothing is deployed. days: 0 for Monday to 6. start, end: "HH:MM"; end may be "24:00"."""
+
+    days: list[int]
+    start: str
+    end: str
+
+
+class DeploymentPolicy(models.Model):
+    """What an environment asks of a release before it is deployed there; an environment without a row asks nothing.
+
+    source: the environment in which the release must serve, None for none. golden: whether golden requests must have passed,
+    there if `source` is set. budget: whether its versions must keep the budget of their model. approval: whether a second
+    person must approve it. freezes: in time_zone, an IANA name.
+    """
+
+    environment = models.OneToOneField(ServerEnvironment, on_delete=models.CASCADE, related_name="policy")
+    source = models.ForeignKey(ServerEnvironment, null=True, on_delete=models.SET_NULL, related_name="leads_to")
+    golden = models.BooleanField(default=False)
+    budget = models.BooleanField(default=False)
+    approval = models.BooleanField(default=False)
+    freezes: "models.JSONField[list[Freeze], list[Freeze]]" = models.JSONField(default=list)
+    time_zone = models.CharField(max_length=64, default="UTC")
+
+    def __str__(self) -> str:
+        return f"what {self.environment} asks"
+
+
+class DeploymentApproval(models.Model):
+    """A person approves that exactly this release is deployed in an environment. A newer release needs another approval."""
+
+    environment = models.ForeignKey(ServerEnvironment, on_delete=models.CASCADE, related_name="approvals")
+    release = models.ForeignKey("Release", on_delete=models.CASCADE, related_name="approvals")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    comment = models.CharField(max_length=300, blank=True, default="")
+    at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["at", "pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["environment", "release", "user"], name="deployment_approval_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} approves {self.release} for {self.environment}"

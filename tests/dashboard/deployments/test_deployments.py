@@ -15,7 +15,6 @@ from dashboard.models import (
     AuditEntry,
     Deployment,
     Model,
-    ModelState,
     ModelSync,
     Release,
     Server,
@@ -23,56 +22,11 @@ from dashboard.models import (
     ServerState,
     Version,
 )
-from dashboard.releases import life
 from dashboard.servers.wanted import wanted_models
 from dashboard.shared.exceptions import Conflict
+from tests.dashboard.deployments.conftest import report, start
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def model(published: Callable[..., Version]) -> Model:
-    """Two releases: of version 1, and of version 2."""
-    published(make_live=True)
-    return published(make_live=True).model
-
-
-@pytest.fixture
-def numbers(model: Model) -> tuple[int, int]:
-    return tuple(  # type: ignore[return-value]
-        next(one.number for one in model.releases.order_by("number") if one.versions == [version]) for version in (1, 2)
-    )
-
-
-@pytest.fixture
-def eu(model: Model, numbers: tuple[int, int], actor: Actor) -> ServerEnvironment:
-    """Three servers in two zones, which serve the first release."""
-    made = ServerEnvironment.objects.create(name="eu", everything=False)
-    for name, zone in (("eu-1", "b"), ("eu-2", "a"), ("eu-3", "a")):
-        server = Server.objects.create(name=name, environment=made, zone=zone, http_url=name)
-        ServerState.objects.create(server=server)
-    wanted_set(environment=made, model=model, actor=actor, release=numbers[0])
-    for server in made.servers.all():
-        report(server)
-    return made
-
-
-def report(server: Server, *, error: str = "") -> None:
-    """Let a server answer, and load what is wanted there, as `watch` records it."""
-    server.refresh_from_db()
-    ServerState.objects.filter(server=server).update(state="ready", checked_at=timezone.now())
-    for one in wanted_models(server):
-        if error:
-            ModelSync.objects.filter(server=server, model=one.model_id).update(error=error, attempts=1)
-            continue
-        release = Release.objects.get(pk=one.release)
-        ModelSync.objects.update_or_create(
-            server=server, model_id=one.model_id, defaults={"applied_generation": one.generation, "release": release}
-        )
-        ModelState.objects.filter(server=server).delete()
-        for version in release.versions:
-            ModelState.objects.create(server=server, model_name=one.name, version=version, state="READY")
-        life.passed(release=release, server=server)
 
 
 def served(eu: ServerEnvironment) -> dict[str, int | None]:
@@ -87,11 +41,6 @@ def served(eu: ServerEnvironment) -> dict[str, int | None]:
 
 def generations(eu: ServerEnvironment) -> dict[str, int]:
     return {server.name: wanted_models(server)[0].generation for server in eu.servers.all()}
-
-
-def start(api: APIClient, number: int, **more: Any) -> Any:
-    body = {"model": "relu", "release": number, **more}
-    return api.post("/api/v1/environments/eu/deployments", body, format="json")
 
 
 def act(api: APIClient, pk: int, what: str) -> Any:
