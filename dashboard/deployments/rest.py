@@ -8,7 +8,11 @@ from dashboard.access.authorisation import Right
 from dashboard.catalog.selectors import model_get
 from dashboard.deployments import policies, serializers, services
 from dashboard.deployments.selectors import deployment_get, deployments
-from dashboard.deployments.serializers import DeploymentRequestSerializer, DeploymentSerializer
+from dashboard.deployments.serializers import (
+    DeploymentDetailSerializer,
+    DeploymentRequestSerializer,
+    DeploymentSerializer,
+)
 from dashboard.fleet.selectors import environment_get
 from dashboard.releases.selectors import release_get
 from dashboard.shared.exceptions import NotFound
@@ -21,10 +25,10 @@ class DeploymentList(Endpoint):
 
     @extend_schema(operation_id="environments_deployments_list", responses=DeploymentSerializer(many=True))
     def get(self, request: Request, name: str) -> Response:
-        """The deployments of an environment, the newest first, each with its servers in their order."""
+        """The deployments of an environment, the newest first."""
         return self.page(deployments(environment_get(name)), DeploymentSerializer)
 
-    @extend_schema(request=DeploymentRequestSerializer, responses={201: DeploymentSerializer})
+    @extend_schema(request=DeploymentRequestSerializer, responses={201: DeploymentDetailSerializer})
     def post(self, request: Request, name: str) -> Response:
         """Starts to bring a release to the servers of an environment, one group after another."""
         given = data_of(request, DeploymentRequestSerializer)
@@ -37,7 +41,7 @@ class DeploymentList(Endpoint):
 class DeploymentDetail(Endpoint):
     rights = {"GET": Right.VIEW}
 
-    @extend_schema(responses=DeploymentSerializer)
+    @extend_schema(responses=DeploymentDetailSerializer)
     def get(self, request: Request, pk: int) -> Response:
         """One deployment, with its servers in their order."""
         return Response(_shown(pk))
@@ -47,7 +51,7 @@ class DeploymentDetail(Endpoint):
 class DeploymentStop(Endpoint):
     rights = {"POST": Right.OPERATE}
 
-    @fieldless(responses=DeploymentSerializer)
+    @fieldless(responses=DeploymentDetailSerializer)
     def post(self, request: Request, pk: int) -> Response:
         """Reaches no further server."""
         services.deployment_stop(deployment=deployment_get(pk), actor=self.actor)
@@ -58,7 +62,7 @@ class DeploymentStop(Endpoint):
 class DeploymentContinue(Endpoint):
     rights = {"POST": Right.OPERATE}
 
-    @fieldless(responses=DeploymentSerializer)
+    @fieldless(responses=DeploymentDetailSerializer)
     def post(self, request: Request, pk: int) -> Response:
         """Goes on with a stopped deployment. The server that failed is tried again."""
         services.deployment_continue(deployment=deployment_get(pk), actor=self.actor)
@@ -69,7 +73,7 @@ class DeploymentContinue(Endpoint):
 class DeploymentGoBack(Endpoint):
     rights = {"POST": Right.OPERATE}
 
-    @fieldless(responses=DeploymentSerializer)
+    @fieldless(responses=DeploymentDetailSerializer)
     def post(self, request: Request, pk: int) -> Response:
         """Ends a deployment: every server that was reached serves the earlier release again, all at once."""
         services.deployment_return(deployment=deployment_get(pk), actor=self.actor)
@@ -145,4 +149,4 @@ class Approvals(Endpoint):
 
 
 def _shown(pk: int) -> object:
-    return DeploymentSerializer(deployment_get(pk)).data
+    return DeploymentDetailSerializer(deployment_get(pk)).data

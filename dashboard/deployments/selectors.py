@@ -7,17 +7,16 @@ from dashboard.shared.exceptions import NotFound
 
 
 def deployments(environment: ServerEnvironment | None = None) -> QuerySet[Deployment]:
-    """Return the deployments, of one environment or of all, with their servers; the newest first."""
+    """Return the deployments, of one environment or of all; the newest first."""
     rows = Deployment.objects.select_related("environment", "model", "release", "earlier").defer(
         "model__fingerprint", "release__text", "earlier__text"
     )
-    rows = rows.prefetch_related("steps__server")
     return rows if environment is None else rows.filter(environment=environment)
 
 
 def deployment_get(number: int) -> Deployment:
-    """Return a deployment. Raises NotFound."""
+    """Return a deployment with its servers. Raises NotFound."""
     try:
-        return deployments().get(pk=number)
+        return deployments().prefetch_related("steps__server").get(pk=number)
     except Deployment.DoesNotExist:
         raise NotFound(f"there is no deployment {number}") from None

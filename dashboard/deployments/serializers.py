@@ -21,14 +21,20 @@ class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
     release = serializers.IntegerField(source="release.number")
     earlier = serializers.IntegerField(source="earlier.number", default=None, allow_null=True)
     started_by = serializers.CharField(source="started_by_name")
-    servers = DeploymentServerSerializer(source="steps", many=True)
 
     class Meta:
         model = Deployment
         fields = [
             *("id", "environment", "model", "release", "earlier", "at_once", "state", "error", "reason"),
-            *("started_by", "started_at", "ended_at", "servers"),
+            *("started_by", "started_at", "ended_at"),
         ]
+
+
+class DeploymentDetailSerializer(DeploymentSerializer):
+    servers = DeploymentServerSerializer(source="steps", many=True, help_text="In their order.")
+
+    class Meta(DeploymentSerializer.Meta):
+        fields = [*DeploymentSerializer.Meta.fields, "servers"]
 
 
 class DeploymentRequestSerializer(serializers.Serializer[object]):

@@ -61,6 +61,9 @@ def _context(found: ServerEnvironment) -> dict[str, Any]:
         "environment": found,
         "standings": select.standings(found),
         "wishes": select.wishes(found),
+        "deploying": select.deploying(found),
+        "governed": select.governed(found),
+        "leads_to": select.leads_to(found),
         "models": models,
         "key_trouble": select.key_trouble(found),
         "fixed": found.name == PRODUCTION,
@@ -121,6 +124,13 @@ def environment_server_change(request: HttpRequest, name: str, server: str) -> H
     done = f"Server {server} is saved."
     found = _server(name, server)
     return call_service(request, services.server_update, done, "environment", name, server=found, **given)
+
+
+@post("environments/<slug:name>/servers/<slug:server>/zone", Right.ADMINISTER)
+def environment_server_zone(request: HttpRequest, name: str, server: str) -> HttpResponse:
+    zone, found = request.POST.get("zone", ""), _server(name, server)
+    done = f"Server {server} is saved."
+    return call_service(request, services.server_place, done, "environment", name, server=found, zone=zone)
 
 
 @post("environments/<slug:name>/servers/<slug:server>/remove", Right.ADMINISTER)
