@@ -127,7 +127,8 @@ def _take(deployment: Deployment, steps: Mapping[int, DeploymentServer], move: M
             logger.info("deployment %d: server %s changes", deployment.pk, steps[pk].server.name)
         if move.stop:
             error = move.stop[:1000]
-            deployment.steps.filter(pk=move.failed).update(state=StepState.FAILED, error=error)
+            if move.failed is not None:
+                deployment.steps.filter(pk=move.failed).update(state=StepState.FAILED, error=error)
             rows.update(state=DeploymentState.STOPPED, error=error)
             _record(deployment, "fail", f"stopped, because {error.rstrip('.')}")
         if move.over:

@@ -8,7 +8,7 @@ from django.shortcuts import redirect, render
 from dashboard.access.authorisation import Actor, Right, actor_of
 from dashboard.catalog.selectors import model_get
 from dashboard.deployments import policies, services
-from dashboard.deployments.selectors import deployment_get, deployments
+from dashboard.deployments.selectors import deployment_get, deployments, served_now
 from dashboard.fleet.selectors import environment_get, environments
 from dashboard.models import Deployment, Release, ServerEnvironment
 from dashboard.models.deployment import Freeze
@@ -42,8 +42,9 @@ def _new(
         context |= {"release": release, **_asked(environment, release, actor_of(request))}
     except DashboardError as wrong:
         error = error or wrong
-    context["refused"] = error.message if error is not None and form.get("model") else ""
-    return render(request, "deployments/new.html", context, status=status_of(error) if context["refused"] else 200)
+    if error is None or not form.get("model"):  # nothing is chosen yet
+        return render(request, "deployments/new.html", context)
+    return render(request, "deployments/new.html", {**context, "refused": error.message}, status=status_of(error))
 
 
 def _asked(environment: ServerEnvironment, release: Release, actor: Actor) -> dict[str, object]:
@@ -83,6 +84,7 @@ def deployment(request: HttpRequest, name: str, pk: int) -> HttpResponse:
         "environment": found.environment,
         "deployment": found,
         "page": page_of(request, steps, _SERVERS),
+        "serves": served_now(found),
         "changed": sum(one.state == "done" for one in steps),
         "reached": sum(one.state != "waiting" for one in steps),
         "all": len(steps),

@@ -2,7 +2,7 @@
 
 from django.db.models import QuerySet
 
-from dashboard.models import Deployment, ServerEnvironment
+from dashboard.models import Deployment, ReleaseSpan, ServerEnvironment
 from dashboard.shared.exceptions import NotFound
 
 
@@ -20,3 +20,10 @@ def deployment_get(number: int) -> Deployment:
         return deployments().prefetch_related("steps__server").get(pk=number)
     except Deployment.DoesNotExist:
         raise NotFound(f"there is no deployment {number}") from None
+
+
+def served_now(deployment: Deployment) -> dict[int, int]:
+    """Return the number of the release that each server of a deployment serves now, by the server's id."""
+    servers = deployment.steps.values("server")
+    spans = ReleaseSpan.objects.filter(model=deployment.model_id, server__in=servers, ended_at=None)
+    return dict(spans.values_list("server", "release__number"))

@@ -59,7 +59,7 @@ class FreezeSerializer(serializers.Serializer[object]):
 
 
 class PolicySerializer(serializers.ModelSerializer[DeploymentPolicy]):
-    source = serializers.CharField(source="source.name", default=None, allow_null=True)
+    source = serializers.CharField(source="source.name", default=None, allow_null=True)  # type: ignore[assignment]
     freezes = FreezeSerializer(many=True)
 
     class Meta:
@@ -68,7 +68,7 @@ class PolicySerializer(serializers.ModelSerializer[DeploymentPolicy]):
 
 
 class PolicyRequestSerializer(serializers.Serializer[object]):
-    source = serializers.CharField(
+    source = serializers.CharField(  # type: ignore[assignment]
         required=False, allow_null=True, max_length=40, help_text="The environment in which a release must serve first."
     )
     golden = serializers.BooleanField(required=False, help_text="Golden requests must have passed.")

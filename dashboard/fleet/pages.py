@@ -20,6 +20,7 @@ from dashboard.web.addresses import get, post
 from dashboard.web.pages import SELECTABLE, call_service, respond, whole_number
 
 _PORTS = ("http_port", "grpc_port", "metrics_port")
+_NOTES = 20  # of deployments that are not over
 _SWITCHES = ("driven", "everything", "tls")
 
 
@@ -61,7 +62,7 @@ def _context(found: ServerEnvironment) -> dict[str, Any]:
         "environment": found,
         "standings": select.standings(found),
         "wishes": select.wishes(found),
-        "deploying": select.deploying(found),
+        "deploying": select.deploying(found)[:_NOTES],
         "governed": select.governed(found),
         "leads_to": select.leads_to(found),
         "models": models,

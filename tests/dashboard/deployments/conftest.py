@@ -49,6 +49,7 @@ def report(server: Server, *, error: str = "") -> None:
         if error:
             ModelSync.objects.filter(server=server, model=one.model_id).update(error=error, attempts=1)
             continue
+        assert one.release is not None
         release = Release.objects.get(pk=one.release)
         ModelSync.objects.update_or_create(
             server=server, model_id=one.model_id, defaults={"applied_generation": one.generation, "release": release}

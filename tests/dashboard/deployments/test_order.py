@@ -1,14 +1,14 @@
 """The next move of a deployment follows from what the servers report."""
 
+from typing import Any
+
 import pytest
 
 from dashboard.deployments.order import AWAY_S, PATIENCE_S, Move, StepFacts, in_order, next_move
 
 
-def steps(*rows: tuple[str, str, dict[str, object]]) -> list[StepFacts]:
-    return [
-        StepFacts(id=pk, name=f"s{pk}", zone=zone, state=state, **more) for pk, (zone, state, more) in enumerate(rows)
-    ]  # type: ignore[arg-type]
+def steps(*rows: tuple[str, str, Any]) -> list[StepFacts]:
+    return [StepFacts(pk, f"s{pk}", zone, state, **more) for pk, (zone, state, more) in enumerate(rows)]
 
 
 WAITS, CHANGES, SERVES = "waiting", "changing", {"serves": True}
@@ -38,7 +38,7 @@ WAITS, CHANGES, SERVES = "waiting", "changing", {"serves": True}
         ([("a", WAITS, {"error": "no"})], 1, Move(begin=[0])),
     ],
 )
-def test_the_next_move(rows: list[tuple[str, str, dict[str, object]]], at_once: int, move: Move) -> None:
+def test_the_next_move(rows: list[tuple[str, str, Any]], at_once: int, move: Move) -> None:
     assert next_move(steps(*rows), at_once) == move
 
 
