@@ -17,6 +17,7 @@ from dashboard.deployments.services import step_begin
 from dashboard.examples.runs import golden_failure
 from dashboard.fleet.services import wish_settle
 from dashboard.models import Deployment, DeploymentServer, ModelState, ModelSync, ReleaseCheck, Server
+from dashboard.servers.holdings import holdings
 from dashboard.servers.selectors import answers
 from dashboard.shared.choices import CheckState, DeploymentState, ModelStatus, StepState
 from dashboard.shared.exceptions import DashboardError
@@ -41,7 +42,10 @@ def deployment_look(deployment: Deployment) -> None:
     """Take the step of one deployment that is due."""
     _add_new(deployment)
     steps = list(deployment.steps.select_related("server__state", "server__environment", "deployment"))
-    move = next_move(list(_facts(deployment, steps)), deployment.at_once)
+    if deployment.environment.driven:
+        move = next_move(list(_facts(deployment, steps)), deployment.at_once)
+    else:
+        move = Move(stop=f"somebody else drives {deployment.environment.name} now")
     found = {step.pk: step for step in steps}
     wrong = ""
     for pk in list(move.done):  # asked without a lock, because a server may be slow
@@ -79,8 +83,8 @@ def _facts(deployment: Deployment, steps: Sequence[DeploymentServer]) -> Iterato
             ready.setdefault(server, set()).add(version)
     for step in steps:
         sync, state_row = syncs.get(step.server_id), getattr(step.server, "state", None)
-        seen_at = state_row.checked_at if state_row is not None else None
-        away = float("inf") if seen_at is None else (now - seen_at).total_seconds()
+        seen_at = (state_row.checked_at if state_row is not None else None) or step.server.created_at
+        away = (now - seen_at).total_seconds()
         there = answers(step.server) and away < SEEN.total_seconds()
         serves = (
             there
@@ -96,9 +100,15 @@ def _facts(deployment: Deployment, steps: Sequence[DeploymentServer]) -> Iterato
             state=step.state,
             away_s=0.0 if there else max(away, 0.001),
             serves=serves,
-            error=sync.error if sync is not None else "",
+            error=sync.error if sync is not None and sync.error else _lacks(step.server, deployment.model.name),
             since_s=(now - step.began_at).total_seconds() if step.began_at is not None else 0.0,
         )
+
+
+def _lacks(server: Server, model: str) -> str:
+    """Return that a server's repository does not hold a model that is wanted there; "" if it does, or nobody knows."""
+    held = holdings(server)
+    return f"its repository does not hold {model}" if held is not None and model in held["names_lacks"] else ""
 
 
 def _golden(deployment: Deployment, server: Server) -> str:

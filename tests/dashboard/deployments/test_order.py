@@ -21,6 +21,7 @@ WAITS, CHANGES, SERVES = "waiting", "changing", {"serves": True}
         ([("a", WAITS, {}), ("a", WAITS, {}), ("a", WAITS, {})], 2, Move(begin=[0, 1])),
         # Never two zones at once.
         ([("a", WAITS, {}), ("b", WAITS, {}), ("a", WAITS, {})], 3, Move(begin=[0])),
+        ([], 1, Move(stop="no server is left")),
         # A group ends before the next one begins.
         ([("a", CHANGES, SERVES), ("a", CHANGES, {}), ("a", WAITS, {})], 2, Move(done=[0])),
         ([("a", CHANGES, SERVES), ("a", WAITS, {})], 1, Move(done=[0], begin=[1])),
