@@ -9,6 +9,8 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from dashboard.access.authorisation import Actor
+from dashboard.alerts.facts import Facts
+from dashboard.alerts.finders import deployment_stopped
 from dashboard.deployments.advance import deployments_advance
 from dashboard.fleet.services import wanted_set
 from dashboard.models import (
@@ -95,6 +97,11 @@ def test_the_first_that_fails_stops_it_and_it_goes_on_or_back(
     shown = api.get(f"/api/v1/deployments/{pk}").data
     assert (shown["state"], shown["error"]) == ("stopped", "server eu-2 failed: the disk is full")
     assert [one["state"] for one in shown["servers"]] == ["done", "failed", "waiting"]
+    (told,) = deployment_stopped(Facts(timezone.now()))
+    assert (told.title, told.detail) == (
+        "Release 2 of relu stopped on its way to eu",
+        "Server eu-2 failed: the disk is full.",
+    )
     deployments_advance()
     assert served(eu)["eu-3"] == 1
     with pytest.raises(Conflict, match="is not over"):
@@ -110,6 +117,7 @@ def test_the_first_that_fails_stops_it_and_it_goes_on_or_back(
     assert Deployment.objects.get().state == "stopped"
     assert act(api, pk, "go-back").data["state"] == "returned"
     assert act(api, pk, "go-back").status_code == 409
+    assert not list(deployment_stopped(Facts(timezone.now())))
     assert served(eu) == {"eu-1": 1, "eu-2": 1, "eu-3": 1}
     # Those that were reached load the earlier release, whatever they have applied; the others load nothing.
     applied = dict(ModelSync.objects.values_list("server__name", "applied_generation"))
