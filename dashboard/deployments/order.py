@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from dashboard.shared.choices import StepState
 
-AWAY_S = 30.0  # a server that has not answered for so long stops the deployment
+AWAY_S = 15.0  # a server that has not answered for so long stops the deployment
 PATIENCE_S = 1800.0  # the same for one that answers, and neither serves the release nor says why
 
 
