@@ -5,7 +5,7 @@ Each act checks the state of the deployment under its lock, so that it can be ki
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.utils import timezone
@@ -26,24 +26,28 @@ from repository.core.condition import Condition
 logger = logging.getLogger(__name__)
 
 SEEN = timedelta(seconds=15)  # `watch` records every 5 s that a server answers
+_MOMENT_S = 0.001
 
 
-def deployments_advance() -> None:
-    """Take the next step of every running deployment. A fault of one does not hold the others."""
+def deployments_advance(since: datetime | None = None) -> None:
+    """Take the next step of every running deployment. A fault of one does not hold the others.
+
+    since: when this watcher began to look. What a server did not answer before, nobody asked.
+    """
     rows = Deployment.objects.filter(state=DeploymentState.RUNNING)
     for deployment in rows.select_related("environment", "model", "release", "earlier").defer("model__fingerprint"):
         try:
-            deployment_look(deployment)
+            deployment_look(deployment, since)
         except DashboardError as error:
             logger.warning("deployment %d: %s", deployment.pk, error.message)
 
 
-def deployment_look(deployment: Deployment) -> None:
+def deployment_look(deployment: Deployment, since: datetime | None = None) -> None:
     """Take the step of one deployment that is due."""
     _add_new(deployment)
     steps = list(deployment.steps.select_related("server__state", "server__environment", "deployment"))
     if deployment.environment.driven:
-        move = next_move(list(_facts(deployment, steps)), deployment.at_once)
+        move = next_move(list(_facts(deployment, steps, since)), deployment.at_once)
     else:
         move = Move(stop=f"somebody else drives {deployment.environment.name} now")
     found = {step.pk: step for step in steps}
@@ -71,7 +75,7 @@ def _add_new(deployment: Deployment) -> None:
     )
 
 
-def _facts(deployment: Deployment, steps: Sequence[DeploymentServer]) -> Iterator[StepFacts]:
+def _facts(deployment: Deployment, steps: Sequence[DeploymentServer], since: datetime | None) -> Iterator[StepFacts]:
     """Yield what the servers reported."""
     now = timezone.now()
     ids = [step.server_id for step in steps]
@@ -82,10 +86,8 @@ def _facts(deployment: Deployment, steps: Sequence[DeploymentServer]) -> Iterato
         if state == ModelStatus.READY or condition == Condition.ASLEEP:
             ready.setdefault(server, set()).add(version)
     for step in steps:
-        sync, state_row = syncs.get(step.server_id), getattr(step.server, "state", None)
-        seen_at = (state_row.checked_at if state_row is not None else None) or step.server.created_at
-        away = (now - seen_at).total_seconds()
-        there = answers(step.server) and away < SEEN.total_seconds()
+        sync, away = syncs.get(step.server_id), _away_s(step.server, now, since)
+        there = not away
         serves = (
             there
             and step.state != StepState.WAITING
@@ -98,11 +100,20 @@ def _facts(deployment: Deployment, steps: Sequence[DeploymentServer]) -> Iterato
             name=step.server.name,
             zone=step.server.zone,
             state=step.state,
-            away_s=0.0 if there else max(away, 0.001),
+            away_s=away,
             serves=serves,
             error=sync.error if sync is not None and sync.error else _lacks(step.server, deployment.model.name),
             since_s=(now - step.began_at).total_seconds() if step.began_at is not None else 0.0,
         )
+
+
+def _away_s(server: Server, now: datetime, since: datetime | None) -> float:
+    """Return for how many seconds a server has not answered, 0 if it answers."""
+    state = getattr(server, "state", None)
+    seen_at = (state.checked_at if state is not None else None) or server.created_at
+    if answers(server):  # until `watch` asks again, which it may have failed to do itself
+        return 0.0 if now - seen_at < SEEN else _MOMENT_S
+    return max((now - max(seen_at, since or seen_at)).total_seconds(), _MOMENT_S)
 
 
 def _lacks(server: Server, model: str) -> str:

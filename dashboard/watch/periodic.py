@@ -80,7 +80,7 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
     """Return new tasks; a task may keep state from one run to the next."""
     return (
         PeriodicTask("keep auth.json as the tokens are", 1.0, auth_file_repair),
-        PeriodicTask("take deployments on", 0.5, deployments_advance),
+        PeriodicTask("take deployments on", 0.5, partial(deployments_advance, timezone.now())),
         PeriodicTask("read the usage log", 2.0, UsageReader().read),
         PeriodicTask("forget old usage", 3600.0, usage_forget),
         PeriodicTask("send jobs to the queue", 2.0, Outbox(run_job.app, run_job.delay)),

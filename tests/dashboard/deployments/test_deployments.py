@@ -134,6 +134,10 @@ def test_a_server_that_is_killed_stops_it(eu: ServerEnvironment, api: APIClient,
     deployments_advance()
     assert Deployment.objects.get().state == "running"  # it may come back
     state.update(checked_at=timezone.now() - timedelta(seconds=60))
+    ServerState.objects.filter(server__name="eu-1").update(checked_at=timezone.now() - timedelta(seconds=60))
+    deployments_advance(timezone.now())  # a watcher that has just begun has asked neither of them yet
+    assert Deployment.objects.get().state == "running"
+    report(Server.objects.get(name="eu-1"))
     deployments_advance()
     assert Deployment.objects.get().error == "server eu-2 does not answer"
     act(api, pk, "continue")
