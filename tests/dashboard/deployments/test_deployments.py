@@ -12,6 +12,7 @@ from dashboard.access.authorisation import Actor
 from dashboard.alerts.facts import Facts
 from dashboard.alerts.finders import deployment_stopped
 from dashboard.deployments.advance import deployments_advance
+from dashboard.examples.services import example_create
 from dashboard.fleet.services import wanted_set
 from dashboard.models import (
     AuditEntry,
@@ -151,6 +152,19 @@ def test_a_server_that_is_killed_stops_it(eu: ServerEnvironment, api: APIClient,
     assert act(api, pk, "stop").data["error"] == "olga stopped it"
     reach(eu, "eu-1")
     assert served(eu)["eu-1"] == 1
+
+
+def test_a_server_on_which_golden_requests_have_not_passed_stops_it(
+    eu: ServerEnvironment, model: Model, api: APIClient, numbers: tuple[int, int], actor: Actor
+) -> None:
+    ones = {"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1.0] * 4}
+    given = {"request": {"inputs": [ones]}, "expected": {"outputs": [{**ones, "name": "y"}]}, "golden": True}
+    example_create(model=model, actor=actor, name="ones", **given)
+    Server.objects.update(http_url="http://127.0.0.1:1")  # nothing answers there
+    start(api, numbers[1])
+    reach(eu, "eu-2")  # its load has run none of them
+    deployments_advance()
+    assert "server eu-2 failed: golden requests were not answered" in Deployment.objects.get().error
 
 
 def test_a_server_that_comes_meanwhile_is_the_last(
