@@ -222,8 +222,8 @@ def policy_set(
         found = ServerEnvironment.objects.select_for_update().get(pk=environment.pk)
         if found.everything:
             raise Conflict(
-                f"{found.name} wants every loaded model at its newest release, which no policy can hold: let it want a set of "
-                "models, each with a release"
+                f"{found.name} wants every loaded model at its newest release, which no policy can hold: let it want exactly "
+                "the releases that it wants now"
             )
         if (loose := found.wanted.filter(release=None).select_related("model").first()) is not None:
             raise Conflict(

@@ -86,6 +86,12 @@ def environment_change(request: HttpRequest, name: str) -> HttpResponse:
     return redirect("environment", name)
 
 
+@post("environments/<slug:name>/pin", Right.ADMINISTER)
+def environment_pin(request: HttpRequest, name: str) -> HttpResponse:
+    found, done = select.environment_get(name), f"{name} wants exactly the releases that it wants now."
+    return call_service(request, services.environment_pin, done, "environment", name, environment=found)
+
+
 @post("environments/<slug:name>/remove", Right.ADMINISTER)
 def environment_remove(request: HttpRequest, name: str) -> HttpResponse:
     found, done = select.environment_get(name), f"Environment {name} is removed."

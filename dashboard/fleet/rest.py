@@ -56,6 +56,17 @@ class EnvironmentDetail(Endpoint):
         return Response(status=204)
 
 
+@at("environments/<str:name>/pin", "api_environment_pin")
+class EnvironmentPin(Endpoint):
+    rights = {"POST": Right.ADMINISTER}
+
+    @fieldless(responses=serializers.EnvironmentSerializer)
+    def post(self, request: Request, name: str) -> Response:
+        """Lets an environment want exactly the releases that it wants now. No server loads anything."""
+        services.environment_pin(environment=select.environment_get(name), actor=self.actor)
+        return Response(serializers.EnvironmentSerializer(select.environment_get(name)).data)
+
+
 @at("environments/<str:name>/servers", "api_environment_servers")
 class EnvironmentServers(Endpoint):
     rights = {"GET": Right.VIEW, "POST": Right.ADMINISTER}

@@ -25,10 +25,11 @@ from dashboard.models import (
 from dashboard.models.deployment import OPEN
 from dashboard.models.environment import PRODUCTION
 from dashboard.releases.overrides import override_of
-from dashboard.releases.selectors import release_get
+from dashboard.releases.selectors import newest_release, release_get
 from dashboard.servers.credentials import context
 from dashboard.servers.selectors import answers
 from dashboard.servers.services import LOCAL
+from dashboard.shared.choices import DesiredState
 from dashboard.shared.exceptions import Conflict, Invalid, NotFound
 from dashboard.shared.sealing import seal
 
@@ -204,6 +205,30 @@ def wanted_set(
         after = {"release": release if release is not None else "newest"}
         audit_record(actor=actor, action="environment.want", summary=summary, model=model, before=was, after=after)
     return row
+
+
+def environment_pin(*, environment: ServerEnvironment, actor: Actor) -> ServerEnvironment:
+    """Let an environment want exactly the releases that it wants now, so that a newer one reaches nobody by itself.
+
+    No server loads anything: the generations stay.
+    """
+    require(actor, Right.ADMINISTER)
+    with transaction.atomic():
+        found = ServerEnvironment.objects.select_for_update().get(pk=environment.pk)
+        rows = {row.model_id: row for row in found.wanted.all()}
+        models = Model.objects.filter(wanted_in__environment=found)
+        if found.everything:
+            models = Model.objects.filter(desired_state=DesiredState.LOADED)
+            found.wanted.exclude(model__in=models).delete()
+        for model in models:
+            row = rows.get(model.pk)
+            release = (row.release if row is not None else None) or newest_release(model)
+            generation = row.generation if row is not None else 0
+            wish_settle(environment=found, model=model, release=release, generation=generation)
+        found.everything = False
+        found.save(update_fields=["everything"])
+        _record(actor, "environment.pin", f"{found.name} wants exactly the releases that it wants now")
+    return found
 
 
 def wanted_remove(*, environment: ServerEnvironment, model: Model, actor: Actor) -> None:

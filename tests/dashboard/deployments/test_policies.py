@@ -13,10 +13,11 @@ from rest_framework.test import APIClient
 from dashboard.access.authorisation import Actor
 from dashboard.deployments import policies
 from dashboard.examples.services import example_create
-from dashboard.models import Model, ReleaseCheck, ServerEnvironment
+from dashboard.models import Model, ReleaseCheck, Server, ServerEnvironment
 from dashboard.models.deployment import Freeze
 from dashboard.releases import life
-from dashboard.releases.selectors import release_get
+from dashboard.releases.selectors import newest_release, release_get
+from dashboard.servers.wanted import wanted_models
 from tests.dashboard.deployments.conftest import start
 
 pytestmark = pytest.mark.django_db
@@ -190,3 +191,12 @@ def test_an_environment_that_follows_new_releases_has_no_policy(
     ServerEnvironment.objects.update(everything=True)
     assert "wants every loaded model" in ask(root, golden=True).data["error"]
     assert root.delete("/api/v1/environments/eu/policy").status_code == 404
+    # It pins what it wants now, and no server loads anything.
+    server = eu.servers.get(name="eu-1")
+    before = wanted_models(server)[0]
+    assert api.post("/api/v1/environments/eu/pin").status_code == 403
+    assert root.post("/api/v1/environments/eu/pin").data["everything"] is False
+    server = Server.objects.get(pk=server.pk)
+    after = wanted_models(server)[0]
+    assert after == before._replace(release=newest_release(Model.objects.get()).pk)
+    assert ask(root, golden=True).status_code == 200
