@@ -49,10 +49,11 @@ def test_a_release_is_promoted_and_goes_back_when_a_server_is_killed(
         page.get_by_role("button", name="Add environment").click()
         for server, process in fleet.items():
             if server.startswith(name):
-                page.get_by_label("Name", exact=True).fill(server)
-                page.get_by_label("HTTP address").fill(f"http://{process.http}")
-                page.get_by_label("gRPC address").fill(process.grpc)
-                page.get_by_label("Metrics address").fill(f"http://{process.metrics}")
+                form = page.locator("form", has=page.locator("#add-name"))
+                form.get_by_label("Name", exact=True).fill(server)
+                form.get_by_label("HTTP address").fill(f"http://{process.http}")
+                form.get_by_label("gRPC address").fill(process.grpc)
+                form.get_by_label("Metrics address").fill(f"http://{process.metrics}")
                 page.get_by_role("button", name="Add server").click()
                 expect(page.get_by_text(f"Server {server} is added.")).to_be_visible()
         page.get_by_label("Model", exact=True).fill("sailed")
