@@ -376,6 +376,8 @@ SPECTACULAR_SETTINGS = {
         "AlertSeverity": "dashboard.shared.choices.Severity",
         "AlertState": "dashboard.shared.choices.AlertState",
         "ChannelKind": "dashboard.shared.choices.ChannelKind",
+        "DeploymentState": "dashboard.shared.choices.DeploymentState",
+        "DeploymentServerState": "dashboard.shared.choices.StepState",
         "DeliveryState": "dashboard.shared.choices.DeliveryState",
         "MeasurementState": "dashboard.shared.choices.MeasurementState",
         "ReleaseKind": "dashboard.shared.choices.ReleaseKind",

@@ -54,6 +54,7 @@ ROOMS: dict[str, list[str]] = {
         "rollouts",
         "versions",
         "examples",
+        "deployments",
         "playground",
         "conversions.recipes.python_steps",
         "conversions.recipes",

@@ -82,6 +82,8 @@ FULL = {
     "server-memory": "/servers/local/memory",
     "environments": "/environments/",
     "environment": "/environments/production/",
+    "deployments": "/environments/production/deployments/",
+    "policy": "/environments/production/policy/",
     "activity": "/activity/",
     "settings": "/settings/",
     "api": "/api/v1/docs",

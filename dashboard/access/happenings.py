@@ -32,6 +32,7 @@ _CHANGES = (
     "drift.",
     "server.",
     "environment.",
+    "deployment.",
     "rollout.",
     "import.",
     "text.",

@@ -1,5 +1,6 @@
 """Alerts: conditions that people should know of, who is told, and how, with pages and REST. The room imports `objectives`,
-`rollouts`, `drift`, `uploads.sources` and the rooms below. `watch` evaluates and sends; if it is silent, the worker does.
+`rollouts`, `deployments`, `drift`, `uploads.sources` and the rooms below. `watch` evaluates and sends; if it is silent, the
+worker does.
 
 table      the alerts that exist, a line each; `finders`, `machine` and `rules` find what they are about in `facts`
 life       the states of an alert, as pure functions; `services` evaluates, acknowledges and mutes

@@ -6,8 +6,10 @@ from datetime import timedelta
 from urllib.parse import urlencode
 
 from django.urls import reverse
+from django.utils.text import capfirst
 
 from dashboard.alerts.facts import QUEUE_S, Facts, Finding
+from dashboard.deployments.selectors import deployments
 from dashboard.drift.selectors import drift_found
 from dashboard.metrics.samples import FINE
 from dashboard.models import ModelState, Rollout, ServerEvent, TruthMetric
@@ -15,7 +17,15 @@ from dashboard.objectives.burn import span
 from dashboard.objectives.selectors import bad_between
 from dashboard.rollouts.selectors import rollouts_of_note
 from dashboard.shared import heartbeat
-from dashboard.shared.choices import DesiredState, EventKind, ModelStatus, RolloutState, ServerStatus, Severity
+from dashboard.shared.choices import (
+    DeploymentState,
+    DesiredState,
+    EventKind,
+    ModelStatus,
+    RolloutState,
+    ServerStatus,
+    Severity,
+)
 from dashboard.templatetags.units import count
 
 CRASHES, CRASHES_S = 3, 900
@@ -172,6 +182,14 @@ def guardrail(facts: Facts) -> Iterator[Finding]:
             yield _of_rollout(rollout, title, rollout.reason)
         elif rollout.trouble:
             yield _of_rollout(rollout, f"A rollout of {rollout.model.name} cannot go on", rollout.trouble)
+
+
+def deployment_stopped(_: Facts) -> Iterator[Finding]:
+    for one in deployments().filter(state=DeploymentState.STOPPED):
+        name, where = one.model.name, one.environment.name
+        title = f"Release {one.release.number} of {name} stopped on its way to {where}"
+        address = reverse("deployment", args=[where, one.pk])
+        yield Finding(f"{name}, {where}", title, capfirst(f"{one.error.rstrip('.')}."), address, name)
 
 
 def _of_rollout(rollout: Rollout, title: str, detail: str) -> Finding:

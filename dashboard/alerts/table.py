@@ -202,6 +202,18 @@ DEFAULTS = (
         of_model=True,
     ),
     AlertKind(
+        "deployment_stopped",
+        "Deployment stopped",
+        _WARNING,
+        "A server failed, or a person stopped it: a release serves on some servers of an environment only.",
+        "Read which server failed and why, then continue or go back.",
+        "Open the deployment",
+        finders.deployment_stopped,
+        0,
+        0,
+        of_model=True,
+    ),
+    AlertKind(
         "data_drift",
         "Data drift",
         _WARNING,

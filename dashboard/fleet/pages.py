@@ -20,6 +20,7 @@ from dashboard.web.addresses import get, post
 from dashboard.web.pages import SELECTABLE, call_service, respond, whole_number
 
 _PORTS = ("http_port", "grpc_port", "metrics_port")
+_NOTES = 20  # of deployments that are not over
 _SWITCHES = ("driven", "everything", "tls")
 
 
@@ -61,6 +62,9 @@ def _context(found: ServerEnvironment) -> dict[str, Any]:
         "environment": found,
         "standings": select.standings(found),
         "wishes": select.wishes(found),
+        "deploying": select.deploying(found)[:_NOTES],
+        "governed": select.governed(found),
+        "leads_to": select.leads_to(found),
         "models": models,
         "key_trouble": select.key_trouble(found),
         "fixed": found.name == PRODUCTION,
@@ -80,6 +84,12 @@ def environment_change(request: HttpRequest, name: str) -> HttpResponse:
         return render(request, "fleet/environment.html", context, status=status_of(error))
     messages.success(request, f"Environment {name} is saved.")
     return redirect("environment", name)
+
+
+@post("environments/<slug:name>/pin", Right.ADMINISTER)
+def environment_pin(request: HttpRequest, name: str) -> HttpResponse:
+    found, done = select.environment_get(name), f"{name} wants exactly the releases that it wants now."
+    return call_service(request, services.environment_pin, done, "environment", name, environment=found)
 
 
 @post("environments/<slug:name>/remove", Right.ADMINISTER)
@@ -121,6 +131,13 @@ def environment_server_change(request: HttpRequest, name: str, server: str) -> H
     done = f"Server {server} is saved."
     found = _server(name, server)
     return call_service(request, services.server_update, done, "environment", name, server=found, **given)
+
+
+@post("environments/<slug:name>/servers/<slug:server>/zone", Right.ADMINISTER)
+def environment_server_zone(request: HttpRequest, name: str, server: str) -> HttpResponse:
+    zone, found = request.POST.get("zone", ""), _server(name, server)
+    done = f"Server {server} is saved."
+    return call_service(request, services.server_place, done, "environment", name, server=found, zone=zone)
 
 
 @post("environments/<slug:name>/servers/<slug:server>/remove", Right.ADMINISTER)

@@ -56,6 +56,17 @@ class EnvironmentDetail(Endpoint):
         return Response(status=204)
 
 
+@at("environments/<str:name>/pin", "api_environment_pin")
+class EnvironmentPin(Endpoint):
+    rights = {"POST": Right.ADMINISTER}
+
+    @fieldless(responses=serializers.EnvironmentSerializer)
+    def post(self, request: Request, name: str) -> Response:
+        """Lets an environment want exactly the releases that it wants now. No server loads anything."""
+        services.environment_pin(environment=select.environment_get(name), actor=self.actor)
+        return Response(serializers.EnvironmentSerializer(select.environment_get(name)).data)
+
+
 @at("environments/<str:name>/servers", "api_environment_servers")
 class EnvironmentServers(Endpoint):
     rights = {"GET": Right.VIEW, "POST": Right.ADMINISTER}
@@ -103,6 +114,18 @@ class EnvironmentServer(Endpoint):
         """Removes a listed server and its history. It goes on with what it has loaded."""
         services.server_remove(server=_server(name, server), actor=self.actor)
         return Response(status=204)
+
+
+@at("environments/<str:name>/servers/<str:server>/zone", "api_environment_server_zone")
+class EnvironmentServerZone(Endpoint):
+    rights = {"PUT": Right.ADMINISTER}
+
+    @extend_schema(request=serializers.ZoneSerializer, responses=ServerSerializer)
+    def put(self, request: Request, name: str, server: str) -> Response:
+        """Says in which zone a server runs. A deployment never changes servers of two zones at once."""
+        given = data_of(request, serializers.ZoneSerializer)
+        services.server_place(server=_server(name, server), actor=self.actor, **given)
+        return Response(ServerSerializer(server_get(server)).data)
 
 
 @at("environments/<str:name>/servers/<str:server>/check", "api_environment_server_check")

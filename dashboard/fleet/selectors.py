@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from django.db.models import Prefetch, QuerySet
 
-from dashboard.models import Model, ModelState, Server, ServerEnvironment, WantedRelease
+from dashboard.models import Deployment, DeploymentPolicy, Model, ModelState, Server, ServerEnvironment, WantedRelease
+from dashboard.models.deployment import OPEN
 from dashboard.servers.holdings import said_of
 from dashboard.servers.selectors import servers
 from dashboard.servers.wanted import wanted_models
@@ -42,6 +43,22 @@ def wishes(environment: ServerEnvironment) -> QuerySet[WantedRelease]:
     return environment.wanted.select_related("model", "release").defer("release__text", "model__fingerprint")
 
 
+def deploying(environment: ServerEnvironment) -> QuerySet[Deployment]:
+    """Return the deployments of an environment that are not over."""
+    rows = environment.deployments.filter(state__in=OPEN).select_related("model", "release")
+    return rows.defer("model__fingerprint", "release__text")
+
+
+def governed(environment: ServerEnvironment) -> bool:
+    """Return whether a policy asks something of the releases of an environment."""
+    return DeploymentPolicy.objects.filter(environment=environment).exists()
+
+
+def leads_to(environment: ServerEnvironment) -> list[str]:
+    """Return the names of the environments whose policies take releases from this one."""
+    return list(ServerEnvironment.objects.filter(policy__source=environment).values_list("name", flat=True))
+
+
 def standings(environment: ServerEnvironment) -> list[ServerStanding]:
     """Return how far each server of an environment is."""
     found = list(environment.servers.all())
@@ -52,10 +69,17 @@ def standings(environment: ServerEnvironment) -> list[ServerStanding]:
             ready.setdefault(pk, set()).add(name)
     for server in found:
         server.environment = environment
-    # Servers of one environment want the same.
-    wanted = {one.name for one in wanted_models(found[0]) if one.loaded} if found else set()
+    # Servers of one environment want the same, except while a deployment brings a model that is new there.
+    every = found if deploying(environment).filter(earlier=None).exists() else found[:1]
+    wanted = {server.pk: {one.name for one in wanted_models(server) if one.loaded} for server in every}
+    same = wanted[found[0].pk] if found else set()
     return [
-        ServerStanding(server, len(wanted), len(wanted & ready.get(server.pk, set())), said_of(server))
+        ServerStanding(
+            server,
+            len(wanted.get(server.pk, same)),
+            len(wanted.get(server.pk, same) & ready.get(server.pk, set())),
+            said_of(server),
+        )
         for server in found
     ]
 

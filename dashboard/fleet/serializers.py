@@ -48,6 +48,10 @@ class AddressesSerializer(serializers.Serializer[object]):
     metrics = serializers.CharField(required=False, allow_blank=True, max_length=300)
 
 
+class ZoneSerializer(serializers.Serializer[object]):
+    zone = serializers.CharField(allow_blank=True, max_length=64)
+
+
 class ServerCheckSerializer(AddressesSerializer):
     name = serializers.CharField(required=False, default="new", max_length=64)
 

@@ -7,17 +7,29 @@ from urllib.parse import urlsplit
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_slug
 from django.db import IntegrityError, transaction
+from django.db.models import Max
 from django.utils import timezone
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
-from dashboard.models import Model, Release, Server, ServerEnvironment, ServerState, WantedRelease
+from dashboard.models import (
+    Deployment,
+    DeploymentPolicy,
+    Model,
+    Release,
+    Server,
+    ServerEnvironment,
+    ServerState,
+    WantedRelease,
+)
+from dashboard.models.deployment import OPEN
 from dashboard.models.environment import PRODUCTION
 from dashboard.releases.overrides import override_of
-from dashboard.releases.selectors import release_get
+from dashboard.releases.selectors import newest_release, release_get
 from dashboard.servers.credentials import context
 from dashboard.servers.selectors import answers
 from dashboard.servers.services import LOCAL
+from dashboard.shared.choices import DesiredState
 from dashboard.shared.exceptions import Conflict, Invalid, NotFound
 from dashboard.shared.sealing import seal
 
@@ -55,6 +67,8 @@ def environment_update(
         found = ServerEnvironment.objects.select_for_update().get(pk=environment.pk)
         before = _settings(found)
         _apply(found, given)
+        if found.everything and not before["everything"]:
+            _refuse_governed(found)
         if control_key is not None:
             found.control_key = _sealed(control_key)
         if found.dns_name and not before["dns_name"] and found.servers.filter(bundled=False, named_at=None).exists():
@@ -134,6 +148,20 @@ def server_update(*, server: Server, actor: Actor, address: str, grpc: str = "",
     return server
 
 
+def server_place(*, server: Server, zone: str, actor: Actor) -> Server:
+    """Say in which zone a server runs, "" for none. A deployment never changes servers of two zones at once."""
+    require(actor, Right.ADMINISTER)
+    zone = zone.strip()
+    if len(zone) > 64 or not zone.isprintable():
+        raise Invalid.at("zone", "a zone has at most 64 printable characters, as eu-central-1a")
+    with transaction.atomic():
+        before, server.zone = server.zone, zone
+        server.save(update_fields=["zone"])
+        summary = f"Server {server.name} is in zone {zone}" if zone else f"Server {server.name} is in no zone"
+        _record(actor, "server.place", summary, {"zone": before}, {"zone": zone})
+    return server
+
+
 def server_remove(*, server: Server, actor: Actor) -> None:
     """Remove a server and its history. It goes on with what it has loaded.
 
@@ -148,6 +176,12 @@ def server_remove(*, server: Server, actor: Actor) -> None:
         _record(actor, "server.remove", f"Removed server {server.name}", before)
 
 
+def _refuse_governed(environment: ServerEnvironment) -> None:
+    """Raise Conflict if the environment has a policy, which only deployments ask."""
+    if DeploymentPolicy.objects.filter(environment=environment).exists():
+        raise Conflict(f"{environment.name} has a policy: deploy the release there")
+
+
 def wanted_set(
     *, environment: ServerEnvironment, model: Model, actor: Actor, release: int | None = None
 ) -> WantedRelease:
@@ -158,15 +192,14 @@ def wanted_set(
     require(actor, Right.OPERATE)
     if not environment.driven:
         raise Conflict(f"somebody else drives {environment.name}: the dashboard only observes its servers")
-    pinned = _loadable(model, release) if release is not None else None
+    pinned = loadable_release(model, release) if release is not None else None
     with transaction.atomic():
+        _refuse_deploying(environment, model)
+        _refuse_governed(environment)
         before = WantedRelease.objects.select_for_update().filter(environment=environment, model=model).first()
         was = {} if before is None else {"release": before.release.number if before.release else "newest"}
-        # Never a generation that a row had before, even after it was taken out and put in again.
-        generation = max(int(timezone.now().timestamp() * 1000), before.generation + 1 if before else 0)
-        row, _ = WantedRelease.objects.update_or_create(
-            environment=environment, model=model, defaults={"release": pinned, "generation": generation}
-        )
+        generation = next_generation(environment, model)
+        row = wish_settle(environment=environment, model=model, release=pinned, generation=generation)
         said = "the newest release" if release is None else f"release {release}"
         summary = f"{environment.name} wants {said} of {model.name}"
         after = {"release": release if release is not None else "newest"}
@@ -174,17 +207,71 @@ def wanted_set(
     return row
 
 
+def environment_pin(*, environment: ServerEnvironment, actor: Actor) -> ServerEnvironment:
+    """Let an environment want exactly the releases that it wants now, so that a newer one reaches nobody by itself.
+
+    No server loads anything: the generations stay.
+    """
+    require(actor, Right.ADMINISTER)
+    with transaction.atomic():
+        found = ServerEnvironment.objects.select_for_update().get(pk=environment.pk)
+        rows = {row.model_id: row for row in found.wanted.all()}
+        models = Model.objects.filter(wanted_in__environment=found)
+        if found.everything:
+            models = Model.objects.filter(desired_state=DesiredState.LOADED)
+            found.wanted.exclude(model__in=models).delete()
+        for model in models:
+            row = rows.get(model.pk)
+            release = (row.release if row is not None else None) or newest_release(model)
+            generation = row.generation if row is not None else 0
+            wish_settle(environment=found, model=model, release=release, generation=generation)
+        found.everything = False
+        found.save(update_fields=["everything"])
+        _record(actor, "environment.pin", f"{found.name} wants exactly the releases that it wants now")
+    return found
+
+
 def wanted_remove(*, environment: ServerEnvironment, model: Model, actor: Actor) -> None:
     """Take a model out of an environment's wanted set. Raises NotFound if it is not in it."""
     require(actor, Right.OPERATE)
     with transaction.atomic():
+        _refuse_deploying(environment, model)
         if not WantedRelease.objects.filter(environment=environment, model=model).delete()[0]:
             raise NotFound(f"{environment.name} has no wish of its own for '{model.name}'")
         summary = f"{environment.name} has no wish of its own for {model.name} any more"
         audit_record(actor=actor, action="environment.unwant", summary=summary, model=model)
 
 
-def _loadable(model: Model, number: int) -> Release:
+def wish_settle(
+    *, environment: ServerEnvironment, model: Model, release: Release | None, generation: int
+) -> WantedRelease:
+    """Write what an environment wants of a model. It is part of an act that checks the right and leaves an audit entry."""
+    row, _ = WantedRelease.objects.update_or_create(
+        environment=environment, model=model, defaults={"release": release, "generation": generation}
+    )
+    return row
+
+
+def next_generation(environment: ServerEnvironment, model: Model) -> int:
+    """Return a generation that no wish for this model had before, even after it was taken out and put in again."""
+    before = WantedRelease.objects.filter(environment=environment, model=model).aggregate(Max("generation"))
+    deployed = Deployment.objects.filter(environment=environment, model=model)
+    used = {**before, **deployed.aggregate(Max("steps__generation"))}
+    return max(int(timezone.now().timestamp() * 1000), *(1 + (number or 0) for number in used.values()))
+
+
+def _refuse_deploying(environment: ServerEnvironment, model: Model) -> None:
+    """Raise Conflict while a deployment decides what the servers want of a model; none begins before the transaction ends."""
+    ServerEnvironment.objects.select_for_update().filter(pk=environment.pk).first()
+    if Deployment.objects.filter(environment=environment, model=model, state__in=OPEN).exists():
+        raise Conflict(
+            f"a deployment of '{model.name}' in {environment.name} is not over: go back, or let it end, before you change what "
+            "is wanted"
+        )
+
+
+def loadable_release(model: Model, number: int) -> Release:
+    """Return a release that servers can load. Raises Invalid if there is none, Conflict if it cannot be loaded."""
     try:
         release = release_get(model, number)
     except NotFound as error:

@@ -6,6 +6,7 @@ from dashboard.models.alert import Alert, AlertChannel, AlertDelivery, AlertEven
 from dashboard.models.audit import AuditEntry
 from dashboard.models.batch import BatchFile, BatchJob, BatchPart
 from dashboard.models.capture import Capture
+from dashboard.models.deployment import Deployment, DeploymentApproval, DeploymentPolicy, DeploymentServer
 from dashboard.models.drift import DriftMonitor, DriftPicture, DriftWindow
 from dashboard.models.environment import ServerEnvironment, WantedRelease
 from dashboard.models.example import Example
@@ -45,6 +46,10 @@ __all__ = [
     "BatchJob",
     "BatchPart",
     "Capture",
+    "Deployment",
+    "DeploymentApproval",
+    "DeploymentPolicy",
+    "DeploymentServer",
     "DriftMonitor",
     "DriftPicture",
     "DriftWindow",

@@ -16,6 +16,7 @@ class Server(models.Model):
 
     environment: never empty, except for rows that the last release made; such servers count as production. named_at: when the
     environment's DNS name last led to the server, None for a server that a person or `up` listed.
+    zone: where it runs, as the people who run it call it; "" if nobody has said.
     """
 
     name = models.SlugField(max_length=64, unique=True)
@@ -25,6 +26,7 @@ class Server(models.Model):
     bundled = models.BooleanField(default=False)
     environment = models.ForeignKey(ServerEnvironment, null=True, on_delete=models.CASCADE, related_name="servers")
     named_at = models.DateTimeField(null=True)
+    zone = models.CharField(max_length=64, blank=True, default="", db_default="")
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:

@@ -51,7 +51,17 @@ class ServerSerializer(serializers.ModelSerializer[models.Server]):
 
     class Meta:
         model = models.Server
-        fields = ["name", "http_url", "grpc_url", "metrics_url", "bundled", "environment", "state", "model_count"]
+        fields = [
+            "name",
+            "http_url",
+            "grpc_url",
+            "metrics_url",
+            "bundled",
+            "environment",
+            "zone",
+            "state",
+            "model_count",
+        ]
 
 
 class EventSerializer(serializers.ModelSerializer[models.ServerEvent]):

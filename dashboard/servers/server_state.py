@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -182,6 +183,12 @@ def model_sync_instead(*, server: Server, model_id: int, instance: str, release:
         release=release, instance=instance, applied_generation=0
     )
     server_event_record(server=server, kind=EventKind.MODEL_LOADED, message=message, model_name=_name(model_id))
+
+
+def model_sync_again(*, servers: Iterable[Server], model_id: int) -> None:
+    """Let `watch` load what is wanted of a model on some servers, whatever they have applied, and forget earlier failures."""
+    rows = ModelSync.objects.filter(server__in=list(servers), model_id=model_id)
+    rows.update(applied_generation=0, attempts=0, error="")
 
 
 def model_sync_overrides(*, server: Server, model_id: int, override: bool) -> None:

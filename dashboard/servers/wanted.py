@@ -1,9 +1,13 @@
-"""What a server should serve: the wanted set of its environment. Only reads; the room `fleet` writes."""
+"""What a server should serve: the wanted set of its environment, or the release of a deployment that has reached it.
+Only reads; the rooms `fleet` and `deployments` write."""
 
 from typing import NamedTuple
 
-from dashboard.models import Model, Server, WantedRelease
-from dashboard.shared.choices import DesiredState
+from django.db.models import F, IntegerField, Value
+
+from dashboard.models import DeploymentServer, Model, Server, WantedRelease
+from dashboard.models.deployment import OPEN
+from dashboard.shared.choices import DesiredState, StepState
 
 
 class Wanted(NamedTuple):
@@ -23,13 +27,8 @@ def wanted_models(server: Server, model_id: int | None = None) -> list[Wanted]:
     """
     if not server.driven:
         return []
-    environment = server.environment_id
     everything = server.environment is None or server.environment.everything
-    rows = WantedRelease.objects.filter(environment=environment) if environment else WantedRelease.objects.none()
-    wished = {
-        model: (release, generation)
-        for model, release, generation in rows.values_list("model", "release", "generation")
-    }
+    wished = {model: (release, generation) for _, model, release, generation in _wishes(server)}
     models = Model.objects.all() if model_id is None else Model.objects.filter(pk=model_id)
     found = []
     for pk, name, state, generation in models.values_list("pk", "name", "desired_state", "generation"):
@@ -37,6 +36,20 @@ def wanted_models(server: Server, model_id: int | None = None) -> list[Wanted]:
         loaded = state == DesiredState.LOADED if everything else pk in wished
         found.append(Wanted(pk, name, loaded, generation + more, release))
     return found
+
+
+def _wishes(server: Server) -> list[tuple[int, int, int | None, int]]:
+    """Return the wishes for a server: rank, model, release and generation; of two for one model, the last counts."""
+    if server.environment_id is None:
+        return []
+    reached = DeploymentServer.objects.filter(server=server.pk, deployment__state__in=OPEN).exclude(
+        state=StepState.WAITING
+    )
+    rows = WantedRelease.objects.filter(environment=server.environment_id).order_by()
+    both = rows.annotate(rank=Value(0, IntegerField())).values_list("rank", "model", "release", "generation")
+    of_deployments = reached.order_by().annotate(rank=Value(1, IntegerField()))
+    more = of_deployments.values_list("rank", F("deployment__model"), F("deployment__release"), "generation")
+    return sorted(both.union(more, all=True), key=lambda row: row[0])
 
 
 def wanted_generation(server: Server, model_id: int) -> int | None:

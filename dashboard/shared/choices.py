@@ -62,6 +62,24 @@ class RolloutState(TextChoices):
     ROLLED_BACK = "rolled_back", "Rolled back"
 
 
+class DeploymentState(TextChoices):
+    """STOPPED: a server failed, or a person stopped it; it waits for a person. RETURNED: a person went back."""
+
+    RUNNING = "running", "Running"
+    STOPPED = "stopped", "Stopped"
+    DONE = "done", "Done"
+    RETURNED = "returned", "Gone back"
+
+
+class StepState(TextChoices):
+    """How far a deployment is with one server."""
+
+    WAITING = "waiting", "Waiting"
+    CHANGING = "changing", "Changing"
+    DONE = "done", "Changed"
+    FAILED = "failed", "Failed"
+
+
 class CheckState(TextChoices):
     """The state of a server's load of a release."""
 

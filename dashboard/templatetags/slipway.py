@@ -37,6 +37,8 @@ _STATES: dict[str, tuple[str, str]] = {
     "paused": ("", "pause"),
     "holding": ("ready", "ready"),
     "done": ("ready", "ready"),
+    "changing": ("loading", "loading"),
+    "returned": ("", "undo"),
     "aborted": ("", "undo"),
     "rolled_back": ("failed", "undo"),
     "started": ("", "play"),

@@ -1,4 +1,4 @@
-"""Environments, their listed servers, and the models that each wants in its newest release.
+"""Environments, their listed servers, what they ask of releases, and the models that each wants in its newest release.
 
 The control key of an environment is a secret and stays where it is. A wish for one release is no text, because another
 installation numbers its releases itself. A server that `up` or a DNS name lists is none either.
@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from dashboard.access.authorisation import Actor
+from dashboard.deployments import policies
 from dashboard.fleet import services
 from dashboard.fleet.selectors import environment_get
-from dashboard.models import Server, ServerEnvironment, WantedRelease
+from dashboard.models import DeploymentPolicy, Server, ServerEnvironment, WantedRelease
 from dashboard.models.environment import CONTROL_HEADER, PRODUCTION
 from dashboard.shared.exceptions import NotFound
 from dashboard.text.kinds import INSTALLATION, Change, Kind, Secrets, administers
@@ -84,7 +85,8 @@ def _servers() -> Mapping[str, Any]:
 
 def _server(row: Server) -> dict[str, str]:
     environment = row.environment.name if row.environment else PRODUCTION
-    return {"environment": environment, "address": row.http_url, "grpc": row.grpc_url, "metrics": row.metrics_url}
+    addresses = {"address": row.http_url, "grpc": row.grpc_url, "metrics": row.metrics_url}
+    return {"environment": environment, **addresses, "zone": row.zone}
 
 
 def _write_server(change: Change, actor: Actor, kept: Secrets) -> None:
@@ -96,20 +98,82 @@ def _write_server(change: Change, actor: Actor, kept: Secrets) -> None:
     addresses = {name: change.after[name] for name in ("address", "grpc", "metrics")}
     if row is not None and not change.changed("environment"):
         services.server_update(server=row, actor=actor, **addresses)
-        return
-    if row is not None:
-        services.server_remove(server=row, actor=actor)
-    new = services.server_new(environment=environment_get(change.after["environment"]), name=change.key, **addresses)
-    services.server_add(server=new, actor=actor)
+    else:
+        if row is not None:
+            services.server_remove(server=row, actor=actor)
+        environment = environment_get(change.after["environment"])
+        row = services.server_new(environment=environment, name=change.key, **addresses)
+        services.server_add(server=row, actor=actor)
+    if row.zone != change.after.get("zone", ""):
+        services.server_place(server=row, zone=change.after.get("zone", ""), actor=actor)
 
 
 SERVERS = Kind(
     name="servers",
     one="server",
     file="servers.yaml",
-    shape=Table(Record({"environment": str, "address": str, "grpc": str, "metrics": str})),
+    shape=Table(Record({"environment": str, "address": str, "grpc": str, "metrics": str, "zone": str}, {"zone": ""})),
     read=_servers,
     write=_write_server,
+    entries=True,
+    sparse=True,
+    rights=administers,
+)
+
+
+# -- what each environment asks of a release ---------------------------------------------------------------------------
+_ASKED: dict[str, object] = {
+    "source": "",
+    "golden": False,
+    "budget": False,
+    "approval": False,
+    "freezes": [],
+    "time_zone": "UTC",
+}
+
+
+def _policies() -> Mapping[str, Any]:
+    rows = DeploymentPolicy.objects.select_related("environment", "source")
+    return {INSTALLATION: {row.environment.name: _policy(row) for row in rows}}
+
+
+def _policy(row: DeploymentPolicy) -> dict[str, object]:
+    source = row.source.name if row.source is not None else ""
+    return {name: source if name == "source" else getattr(row, name) for name in _ASKED}
+
+
+def _write_policy(change: Change, actor: Actor, kept: Secrets) -> None:
+    try:
+        environment = environment_get(change.key)
+        if change.after is None:
+            policies.policy_remove(environment=environment, actor=actor)
+            return
+    except NotFound:
+        if change.after is None:
+            return  # it went with its environment
+        raise
+    asked: dict[str, Any] = {**_ASKED, **change.after}
+    source = environment_get(asked["source"]) if asked["source"] else None
+    policies.policy_set(environment=environment, actor=actor, **{**asked, "source": source})
+
+
+DEPLOYMENT_POLICIES = Kind(
+    name="deployment policies",
+    one="deployment policy",
+    file="deployment_policies.yaml",
+    shape=Table(
+        Record(
+            {
+                "source": str,
+                **dict.fromkeys(("golden", "budget", "approval"), bool),
+                "freezes": [Record({"days": [int], "start": str, "end": str})],
+                "time_zone": str,
+            },
+            _ASKED,
+        )
+    ),
+    read=_policies,
+    write=_write_policy,
     entries=True,
     sparse=True,
     rights=administers,

@@ -5,7 +5,7 @@ Of a model, the configuration comes before its policies: a budget would refuse t
 
 from dashboard.text.alerts import CHANNELS, OFF, RULES
 from dashboard.text.drift import MONITORS
-from dashboard.text.environments import ENVIRONMENTS, SERVERS, WANTED
+from dashboard.text.environments import DEPLOYMENT_POLICIES, ENVIRONMENTS, SERVERS, WANTED
 from dashboard.text.examples import EXAMPLES
 from dashboard.text.kinds import Kind
 from dashboard.text.models import CONFIGURATIONS, MODELS, VERSIONS
@@ -23,6 +23,7 @@ KINDS: tuple[Kind, ...] = (
     CONFIGURATIONS,
     POLICIES,
     WANTED,
+    DEPLOYMENT_POLICIES,
     EXAMPLES,
     MONITORS,
     CHANNELS,

@@ -23,6 +23,7 @@ from dashboard.batches.services import batches_expire
 from dashboard.captures.services import captures_expire
 from dashboard.configuration.drift import drift_check
 from dashboard.conversions.conversion import LOCKS
+from dashboard.deployments.advance import deployments_advance
 from dashboard.drift.services import monitors_check
 from dashboard.environments.locks import read_lock
 from dashboard.environments.removal import remove_unused
@@ -79,6 +80,7 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
     """Return new tasks; a task may keep state from one run to the next."""
     return (
         PeriodicTask("keep auth.json as the tokens are", 1.0, auth_file_repair),
+        PeriodicTask("take deployments on", 0.5, partial(deployments_advance, timezone.now())),
         PeriodicTask("read the usage log", 2.0, UsageReader().read),
         PeriodicTask("forget old usage", 3600.0, usage_forget),
         PeriodicTask("send jobs to the queue", 2.0, Outbox(run_job.app, run_job.delay)),

@@ -13,6 +13,7 @@ from rest_framework.test import APIClient
 
 from dashboard.access.authorisation import Actor
 from dashboard.accounts.tokens import token_create
+from dashboard.examples.runs import golden_failure
 from dashboard.examples.selectors import examples, golden_checks
 from dashboard.examples.services import example_change, example_create
 from dashboard.models import Example, Model, Server
@@ -118,3 +119,10 @@ def test_a_server_that_checks_it_before_a_release_serves_names_no_element(
 def test_what_is_kept_again_of_it_stays_of_a_client(model: Model, actor: Actor) -> None:
     changed = example_change(example=Example.objects.get(name="live"), actor=actor, name="another", request=REQUEST)
     assert changed.of_clients
+
+
+def test_a_server_is_asked_whether_golden_requests_pass_there(model: Model) -> None:
+    server = Server.objects.get()
+    assert golden_failure(model=model, server=server).startswith("golden request 'live' failed: ")
+    model.examples.update(expected={"outputs": [{**WRONG["outputs"][0], "data": [SECRET, 0, 0.5, 0]}]})
+    assert golden_failure(model=model, server=server) == ""

@@ -17,14 +17,30 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from dashboard.access.authorisation import Actor
 from dashboard.catalog.selectors import model_summary
+from dashboard.deployments import order
+from dashboard.deployments.advance import deployments_advance
+from dashboard.examples.services import example_create
 from dashboard.fleet.discovery import GONE, servers_found
 from dashboard.fleet.selectors import environment_get, key_trouble
-from dashboard.models import AuditEntry, Model, ModelState, ModelSync, Server, ServerEnvironment, ServerState, Version
+from dashboard.models import (
+    AuditEntry,
+    Deployment,
+    DeploymentServer,
+    Model,
+    ModelState,
+    ModelSync,
+    ReleaseCheck,
+    Server,
+    ServerEnvironment,
+    ServerState,
+    Version,
+)
 from dashboard.servers.credentials import control_headers
 from dashboard.servers.holdings import said_of
 from dashboard.servers.selectors import server_get
-from dashboard.shared.choices import DesiredState
+from dashboard.shared.choices import DeploymentState, DesiredState, StepState
 from dashboard.shared.sealing import unseal
 from dashboard.supervisor import setup
 from dashboard.supervisor.installation import SERVER_GONE
@@ -196,6 +212,64 @@ def test_each_environment_serves_what_it_wants_and_another_repository_is_named(
     lacks = f"{said} It lacks 1 model that is wanted here: relu."
     watching((nothing, lambda: said_of(server_get("eu-0")) == lacks))
     assert not ModelSync.objects.filter(server__name="eu-0").exists()
+
+
+def test_a_release_reaches_one_server_after_another_and_goes_back_when_one_is_killed(
+    fleet: Callable[..., FixedServer],
+    root: APIClient,
+    published: Callable[..., Version],
+    actor: Actor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watcher, "SERVERS_S", 0.2)
+    monkeypatch.setattr(order, "AWAY_S", 1.0)
+    model = published(make_live=True).model
+    published(make_live=True)
+    first, second = (next(one.number for one in model.releases.all() if one.versions == [number]) for number in (1, 2))
+    ones = [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1.0] * 4}]
+    expected = {"outputs": [{**ones[0], "name": "y"}]}
+    example_create(model=model, actor=actor, name="ones", request={"inputs": ones}, expected=expected, golden=True)
+    root.post("/api/v1/environments", {"name": "eu", "control_key": KEY}, format="json")
+    started = [fleet("models") for _ in range(3)]
+    for number, server in enumerate(started):
+        assert add(root, "eu", f"eu-{number}", server).status_code == 201
+    wanted = root.put("/api/v1/environments/eu/wanted/relu", {"release": first}, format="json")
+    assert wanted.status_code == 200, wanted.data
+
+    def deploy() -> None:
+        body = {"model": "relu", "release": second}
+        assert root.post("/api/v1/environments/eu/deployments", body, format="json").status_code == 201
+
+    def serve(*versions: int) -> bool:
+        return [ready(f"eu-{number}") for number in range(3)] == [{("relu", one)} if one else set() for one in versions]
+
+    def reached() -> bool:
+        deployments_advance()
+        return DeploymentServer.objects.get(server__name="eu-1").state == StepState.CHANGING
+
+    def stopped() -> bool:
+        deployments_advance()
+        return Deployment.objects.get().state == DeploymentState.STOPPED
+
+    def act(what: str) -> None:
+        answer = root.post(f"/api/v1/deployments/{Deployment.objects.get().pk}/{what}")
+        assert answer.status_code == 200, answer.data
+
+    watching(
+        (nothing, lambda: serve(1, 1, 1)),
+        (deploy, lambda: reached() and serve(2, 1, 1)),
+        (started[1].kill, stopped),
+    )
+    assert Deployment.objects.get().error == "server eu-1 does not answer"
+    checks = ReleaseCheck.objects.get(server__name="eu-0", release__number=second).steps
+    assert [check["name"] for step in checks for check in step.get("checks", [])] == ["ones"]
+    # A new watcher brings the killed server back to the release that had reached it.
+    started[1].start()
+    watching(
+        (nothing, lambda: serve(2, 2, 1)),
+        (lambda: act("go-back"), lambda: serve(1, 1, 1)),
+    )
+    assert Deployment.objects.get().state == DeploymentState.RETURNED
 
 
 def test_a_dns_name_brings_servers_and_takes_them_away(

@@ -24,8 +24,9 @@ from dashboard.alerts.channels import channel_create, rule_create
 from dashboard.alerts.switches import kind_switch
 from dashboard.alerts.table import kind_of
 from dashboard.catalog.services import model_describe
+from dashboard.deployments.policies import policy_set
 from dashboard.examples.services import example_create
-from dashboard.fleet.services import environment_create, server_add, server_new, wanted_set
+from dashboard.fleet.services import environment_create, server_add, server_new, server_place, wanted_set
 from dashboard.measurements.services import budget_set
 from dashboard.models import (
     AlertChannel,
@@ -34,14 +35,17 @@ from dashboard.models import (
     ApiToken,
     AuditEntry,
     Capture,
+    DeploymentPolicy,
     Model,
     Objective,
     Quota,
+    Server,
     ServerEnvironment,
     Upload,
     Version,
     WantedRelease,
 )
+from dashboard.models.deployment import Freeze
 from dashboard.objectives.services import objective_set
 from dashboard.releases.storage import managed_repository
 from dashboard.truth.services import metric_set
@@ -84,6 +88,10 @@ def whole(relu: Version, published: Callable[..., Version], person: Callable[...
     staging = environment_create(name="staging", actor=root, control_key="of staging", http_port=9000)
     server_add(server=server_new(environment=staging, name="east", address="http://10.0.0.5:8000"), actor=root)
     wanted_set(environment=staging, model=model, actor=root)
+    eu = environment_create(name="eu", actor=root)
+    server_place(server=Server.objects.get(name="east"), zone="b", actor=root)
+    freeze: Freeze = {"days": [4], "start": "16:00", "end": "24:00"}
+    policy_set(environment=eu, actor=root, source=staging, approval=True, freezes=[freeze])
     return model
 
 
@@ -140,7 +148,9 @@ def test_a_text_makes_an_empty_installation_the_same_again(whole: Model, tmp_pat
         "token anna",
         "key of the signatures of channel hook",
     ]
-    assert WantedRelease.objects.get().environment.servers.get().name == "east"
+    assert WantedRelease.objects.get().environment.servers.get(zone="b").name == "east"
+    policy = DeploymentPolicy.objects.get(environment__name="eu", approval=True)
+    assert (str(policy.source), policy.freezes) == ("staging", [{"days": [4], "start": "16:00", "end": "24:00"}])
     assert "of staging" not in "".join(path.read_text() for path in text.rglob("*") if path.is_file())
     AuditEntry.objects.all().delete()
     assert "Nothing to change" in run("apply", text, "--as", "root", "--prune")

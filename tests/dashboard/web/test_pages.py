@@ -23,6 +23,7 @@ NEEDS_MORE = {
     "alert",
     "batch",
     "capture",
+    "deployment",
     "metrics",
     "model_archive",
     "model_existing",
