@@ -15,8 +15,7 @@ from dashboard.metrics.selectors import (
     metrics_series,
     metrics_versions,
 )
-from dashboard.models import Server
-from dashboard.servers.selectors import server_get, servers
+from dashboard.servers.selectors import servers_chosen
 from dashboard.shared.exceptions import Invalid
 from dashboard.web.addresses import get
 
@@ -30,7 +29,8 @@ BEFORE_S = {"day": 24 * 3600, "week": 7 * 24 * 3600}  # what a range can be comp
 
 @get("metrics", Right.VIEW)
 def metrics(request: HttpRequest) -> JsonResponse:
-    """Answer with the history of `model` (default: all) on `server` (default: the first) between `start` and `end`.
+    """Answer with the history of `model` (default: all) between `start` and `end`, on one `server`, or on all servers of
+    `environment` (default: production) together.
 
     Both moments are Unix seconds. Raises Invalid if one is missing, or `end` is not within LONGEST seconds after `start`.
     version: one version of the model, or EACH or INSTANCES to add separate series for each version or instance.
@@ -41,33 +41,31 @@ def metrics(request: HttpRequest) -> JsonResponse:
     if not 0 < end - start <= LONGEST:
         raise Invalid("expected an end after the start, at most 31 days later")
     name = request.GET.get("model", "")
-    server = _server(request.GET.get("server", ""))
-    if server is None:
+    shown_on = servers_chosen(server=request.GET.get("server", ""), environment=request.GET.get("environment", ""))
+    if not shown_on:
         return JsonResponse({"range": None, "markers": [], "outages": [], "now": time.time()})
     answer: dict[str, object] = {
-        "markers": metrics_markers(server=server, start=start, end=end, model_name=name),
-        "outages": metrics_outages(server=server, start=start, end=end),
+        "markers": metrics_markers(servers=shown_on, start=start, end=end, model_name=name),
+        "outages": metrics_outages(servers=shown_on, start=start, end=end),
         "now": time.time(),
     }
     if request.GET.get("part") == "marks":
         return JsonResponse(answer)
     version = request.GET.get("version", "") if name else ""
     number = int(version) if version.isdecimal() and len(version) < 20 else None
-    history = metrics_history(server=server, start=start, end=end, model_name=name, version=number)
+    history = metrics_history(servers=shown_on, start=start, end=end, model_name=name, version=number)
     shown = metrics_series(history)
     if (apart := APART.get(version)) is not None:
         shown["versions"] = apart(history)
     answer["range"] = shown
     if (ago := BEFORE_S.get(request.GET.get("compare", ""))) is not None:
-        answer["before"] = metrics_before(server=server, start=start, end=end, ago=ago, model_name=name, version=number)
+        answer["before"] = metrics_before(
+            servers=shown_on, start=start, end=end, ago=ago, model_name=name, version=number
+        )
     heat = request.GET.get("heat", "")
     if name and apart is None and (heat == "yes" or (heat != "no" and end - start >= HEATMAP_FROM)):
         answer["heatmap"] = metrics_heatmap(history)
     return JsonResponse(answer)
-
-
-def _server(name: str) -> Server | None:
-    return server_get(name) if name else servers().first()
 
 
 def _moment(request: HttpRequest, name: str) -> float:
