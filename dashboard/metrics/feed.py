@@ -157,14 +157,12 @@ class FeedReader:
     def _refused(self, unserved: dict[str, int]) -> dict[Key, Usage]:
         """Return the requests that were refused because no version was ready, under NO_VERSION of each model."""
         before, self._unserved = self._unserved, dict(unserved)
-        grown = {
-            name: count - (seen if (seen := before.get(name, 0)) <= count else 0) for name, count in unserved.items()
-        }
-        return {
-            (name, NO_VERSION): Usage(fail=count, failures={"REJECTED": count})
-            for name, count in grown.items()
-            if count > 0
-        }
+        found = {}
+        for name, count in unserved.items():
+            seen = before.get(name, 0)
+            if grown := count - seen if count >= seen else count:  # a counter that fell began at zero
+                found[name, NO_VERSION] = Usage(fail=grown, failures={"REJECTED": grown})
+        return found
 
     def _difference(self, entry: VersionCounters) -> tuple[Key, Usage]:
         key = (entry["name"], int(entry["version"]))

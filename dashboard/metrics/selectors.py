@@ -368,8 +368,10 @@ def _drop_unsettled(history: History) -> None:
     if until == last:
         return
     history.watched[:] = [row for row in history.watched if row.at < until]
-    for rows in (*history.usages.values(), *history.instances.values()):
-        rows[:] = [row for row in rows if row[0] < until]  # type: ignore[misc]
+    for usages in history.usages.values():
+        usages[:] = [row for row in usages if row[0] < until]
+    for packed in history.instances.values():
+        packed[:] = [row for row in packed if row[0] < until]
 
 
 def metrics_rows(

@@ -23,7 +23,8 @@ import { listenToTools, showTools } from "./tools.js";
  * @property {string} history the address of the history
  * @property {string} live the path of the WebSocket
  * @property {string} model the name of the model; "" for all models
- * @property {string} server the name of the server; "" for the first server
+ * @property {string} server the name of a server; "" for all servers of the environment together
+ * @property {string} environment the name of an environment; "" for production, or if there is a server
  * @property {Range} range
  * @property {[string, string] | null} zoom two moments in unix seconds
  * @property {string} compare a key of EARLIER, or "" for no comparison
@@ -120,9 +121,8 @@ export class Board {
     this.plots = $$("[data-chart]").map((figure) => new Plot(figure, handlers));
     this.#listen();
     this.#load();
-    const query = new URLSearchParams();
-    if (this.config.model) query.set("model", this.config.model);
-    if (this.config.server) query.set("server", this.config.server);
+    const { model, server, environment } = this.config;
+    const query = new URLSearchParams(Object.entries({ model, server, environment }).filter(([, value]) => value));
     /** @type {ReconnectingSocket<Point>} */
     this.live = new ReconnectingSocket(`${this.config.live}${query.size ? `?${query}` : ""}`, {
       onMessage: (message) => this.#take(message),
@@ -222,9 +222,9 @@ export class Board {
   /** Returns the address of the history of the shown span. */
   #history() {
     const [start, end] = this.window.map(String);
-    const { model, server } = this.config;
+    const { model, server, environment } = this.config;
     const { version, compare, heat } = this;
-    return `${this.config.history}?${new URLSearchParams({ model, server, start, end, version, compare, heat })}`;
+    return `${this.config.history}?${new URLSearchParams({ model, server, environment, start, end, version, compare, heat })}`;
   }
 
   /** @param {Pick<HistoryAnswer, "markers" | "outages">} answer */

@@ -32,10 +32,11 @@
  */
 
 /**
- * One second of a server, from /ws/live/.
+ * One second of a server, or of the servers of an environment together, from /ws/live/.
  * @typedef {object} Point
  * @property {"point"} type
- * @property {string} server
+ * @property {string} server "" for a sum
+ * @property {string[]} [missing] the servers that are not in the sum
  * @property {number} at the time of the server in unix seconds
  * @property {Record<string, Figures>} models the models with requests, or only the model that the page asked for
  * @property {Figures} [total] the figures of all models; missing if the page asked for one model

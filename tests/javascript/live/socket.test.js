@@ -105,6 +105,7 @@ test("each further attempt waits twice as long, to a limit", () => {
 
 test("a page says how old its numbers are", () => {
   assert.equal(freshnessText(true, 0), "up to date");
+  assert.equal(freshnessText(true, 0, ["a", "b", "c", "d"]), "up to date, without a, b, c and 1 more");
   assert.equal(freshnessText(false, null), "connecting");
   assert.equal(freshnessText(false, 12_400), "last update 12 s ago, reconnecting");
 });
