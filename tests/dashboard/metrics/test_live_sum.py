@@ -48,7 +48,6 @@ def test_rates_and_memory_add_up_and_percentiles_are_of_all_requests():
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[list[FixedServer]]:
-    (tmp_path / "models").mkdir()
     with fixed_server(tmp_path / "models") as one, fixed_server(tmp_path / "models") as other:
         one.start()
         other.start()
