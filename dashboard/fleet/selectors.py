@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from django.db.models import Prefetch, QuerySet
 
+from dashboard.metrics.server_loads import ServerLoad, server_loads
 from dashboard.models import Model, ModelState, Server, ServerEnvironment, WantedRelease
 from dashboard.servers.holdings import said_of
 from dashboard.servers.selectors import servers
@@ -16,12 +17,14 @@ from repository.core.condition import Condition
 
 @dataclass(frozen=True, slots=True)
 class ServerStanding:
-    """A server, and how far it is. wanted, served: numbers of models. held: a sentence about its repository, "" if bundled."""
+    """A server, and how far it is. wanted, served: numbers of models. held: a sentence about its repository, "" if bundled.
+    load: what it did in the last minute, beside the others."""
 
     server: Server
     wanted: int
     served: int
     held: str
+    load: ServerLoad
 
 
 def environments() -> QuerySet[ServerEnvironment]:
@@ -54,8 +57,11 @@ def standings(environment: ServerEnvironment) -> list[ServerStanding]:
         server.environment = environment
     # Servers of one environment want the same.
     wanted = {one.name for one in wanted_models(found[0]) if one.loaded} if found else set()
+    loads = server_loads(found)
     return [
-        ServerStanding(server, len(wanted), len(wanted & ready.get(server.pk, set())), said_of(server))
+        ServerStanding(
+            server, len(wanted), len(wanted & ready.get(server.pk, set())), said_of(server), loads[server.pk]
+        )
         for server in found
     ]
 

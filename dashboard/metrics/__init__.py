@@ -9,5 +9,6 @@ live       one subscription to each server's feed, shared by the WebSockets (con
 samples    the stored form of a span; `services` stores and merges it, `selectors` reads it for charts
 marks      the marks on charts: a line in a table for each kind
 noted      the slowest and the failed requests, and failures by cause
+server_loads  the load of each server beside the others
 recent     the figures in lists of models: now, and in the last 15 minutes
 """

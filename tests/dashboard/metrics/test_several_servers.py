@@ -21,10 +21,22 @@ from dashboard.metrics.selectors import (
     metrics_range,
     metrics_totals,
 )
+from dashboard.metrics.server_loads import server_loads
 from dashboard.metrics.services import metrics_store_tick
 from dashboard.metrics.usage import Usage
-from dashboard.models import MetricSample, Model, Release, ReleaseSpan, Server, ServerEnvironment, ServerEvent
+from dashboard.models import (
+    MetricSample,
+    Model,
+    Release,
+    ReleaseSpan,
+    Server,
+    ServerEnvironment,
+    ServerEvent,
+    ServerState,
+)
+from dashboard.servers.selectors import production_servers
 from dashboard.shared.choices import EventKind
+from tests.dashboard.conftest import text_of
 from tests.dashboard.feeds import PROCESS, tick, usage
 
 pytestmark = pytest.mark.django_db
@@ -186,6 +198,30 @@ def test_pages_and_rest_choose_an_environment_or_a_server(
     ServerEnvironment.objects.create(name="empty")
     assert rates("/metrics", environment="empty")["range"] is None
     assert set(rates("/api/v1/metrics", environment="empty")["series"]["rps"]) == {None}
+
+
+def test_each_server_stands_beside_the_others_with_its_share_of_the_load(
+    servers: list[Server], as_person: Callable[..., Client]
+):
+    now = int(time.time()) // 60 * 60 + 30
+    for server, rate in zip(servers, (30, 10, 99), strict=True):
+        store(server, range(now - 120, now), digits=usage(rate, 1000 * rate, fail=rate // 10))
+        ServerState.objects.create(server=server, state="ready", info={"version": "2.7"}, restarts=4)
+    one, two = server_loads(servers[:2], now).values()
+    assert (one.rps, one.skew, two.rps, two.skew) == (33, 1.5, 11, 0.5)
+    assert (one.error_share, one.memory, one.cpu) == (pytest.approx(1 / 11), 100 << 20, 0.5)
+    assert one.p99 == pytest.approx(30, rel=0.1)
+    assert one.spark[-2:] == [pytest.approx(33 / 2), 33], "the first minute is half watched"
+    assert set(one.spark[:-2]) == {None}
+    assert server_loads(servers[2:], now)[servers[2].pk].skew is None
+    client = as_person()
+    page = text_of(client, "/environments/production/")
+    assert all(f">{shown}</td>" in page for shown in ("1.50 ×", "0.50 ×", "2.7", "4"))
+    listed = client.get("/api/v1/environments/production/servers").json()["results"]
+    assert {row["server"]["name"]: row["load"]["skew"] for row in listed} == {"local": 1.5, "local-2": 0.5}
+    ServerState.objects.filter(server=servers[1]).update(state="down")
+    one, two = server_loads(production_servers(), now).values()
+    assert (one.skew, two.rps, two.memory, two.spark[-1]) == (None, None, None, 11)
 
 
 def test_lists_of_models_have_the_numbers_of_production(servers: list[Server]):

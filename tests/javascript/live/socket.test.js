@@ -63,7 +63,7 @@ test("messages are handed on, but those that say that the feed is lost", async (
   say(peer, { type: "lost", message: "The feed is gone." });
   say(peer, { type: "point", at: 7 });
   assert.deepEqual(await message, [{ type: "point", at: 7 }]);
-  assert.deepEqual(await fresh, [true, 0]);
+  assert.deepEqual(await fresh, [true, 0, []]);
   assert.ok(socket.open);
   socket.close();
 });
