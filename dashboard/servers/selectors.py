@@ -8,6 +8,7 @@ from django.db.models import Q, QuerySet
 from dashboard.models import ModelState, Server, ServerEnvironment, ServerEvent, WatchLease
 from dashboard.models.environment import PRODUCTION
 from dashboard.servers.server_state import BUILD, PROCESSES, VERSION
+from dashboard.servers.services import LOCAL
 from dashboard.shared import heartbeat
 from dashboard.shared.choices import EventKind, ServerStatus
 from dashboard.shared.exceptions import Invalid, NotFound
@@ -40,6 +41,17 @@ def server_get(name: str) -> Server:
         return servers().get(name=name)
     except Server.DoesNotExist:
         raise NotFound(f"there is no server named '{name}'") from None
+
+
+def server_asked(name: str = "") -> Server:
+    """Return the server that gets requests of the dashboard: the named one, else LOCAL. Raises NotFound if there is none."""
+    return server_get(name or LOCAL)
+
+
+def offered_servers() -> list[tuple[str, str]]:
+    """Return the names and labels of the servers that a page offers for requests; [] if there is only LOCAL."""
+    found = [(one.name, one.environment.name if one.environment else PRODUCTION) for one in servers()]
+    return [(name, f"{name}, {environment}") for name, environment in found] if [*dict(found)] != [LOCAL] else []
 
 
 def servers_of(name: str) -> list[Server]:

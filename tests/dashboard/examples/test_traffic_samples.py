@@ -52,7 +52,7 @@ def test_what_is_sampled_is_shown_and_becomes_golden_when_it_is_kept(
     assert first["expected"]["outputs"][0]["data"] == [3.0, 0.0, 0.5, 0.0]
     assert not Example.objects.exists()
     told = AuditEntry.objects.get(action="traffic.sample")
-    assert told.summary == "Asked to see up to 2 requests that clients send to relu within 30 s"
+    assert told.summary == "Asked to see up to 2 requests that clients send to relu on local within 30 s"
     kept = {"name": "live", "request": first["request"], "expected": first["expected"], "golden": True}
     answer = asking.post("/api/v1/models/relu/examples", {**kept, "source": "traffic"}, format="json")
     assert answer.status_code == 201, answer.content
