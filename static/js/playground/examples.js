@@ -256,7 +256,7 @@ export class Examples {
       const run = /** @type {{ passed: boolean, results: GoldenResult[] }} */ (
         await request(this.options.addresses.golden_checks, { method: "POST", json })
       );
-      await this.#refresh(summaryOf(run.results));
+      await this.#refresh(summaryOf(run.results, $("#play-server") ? ` on ${this.options.server()}` : ""));
     });
     button.removeAttribute("aria-disabled");
   }
@@ -313,11 +313,15 @@ function textOf({ outputs }) {
   return readable({ outputs }, Infinity, Infinity);
 }
 
-/** @param {GoldenResult[]} results */
-function summaryOf(results) {
+/**
+ * Returns the outcome of a run in words.
+ * @param {GoldenResult[]} results
+ * @param {string} where " on" and the name of the server; "" if there is only one
+ */
+function summaryOf(results, where) {
   if (!results.length) return "No golden requests yet: keep a request, and make it golden.";
   const failed = results.filter(({ passed }) => !passed).length;
   const [{ version }] = results;
-  const subject = version ? `Version ${version}` : "The server's choice";
+  const subject = `${version ? `Version ${version}` : "The server's choice"}${where}`;
   return failed ? `${subject} failed ${failed} of ${results.length} golden requests.` : `${subject} passed ${results.length === 1 ? "the golden request" : `all ${results.length} golden requests`}.`;
 }
