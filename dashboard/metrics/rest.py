@@ -47,8 +47,10 @@ class Metrics(Endpoint):
         responses=OpenApiTypes.OBJECT,
     )
     def get(self, request: Request) -> Response:
-        """History of requests, latency percentiles, batches, process and GPUs, with the `outages` in which no
-        server answered. Of several servers, requests and histograms add up, and percentiles are of the sum."""
+        """History of requests, latency percentiles, batches, processes and GPUs, with the servers' `outages`.
+
+        Of several servers, requests and histograms add up, and percentiles are of the sum. In an outage none answered.
+        """
         params = request.query_params
         end = _number(params, "end", time.time())
         start = _number(params, "start", end - _HOUR)
