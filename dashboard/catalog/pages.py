@@ -17,7 +17,7 @@ from dashboard.catalog import services as model_services
 from dashboard.catalog.selectors import unmanaged_models
 from dashboard.catalog.traits import traits_of
 from dashboard.metrics.outages import outage_sentence
-from dashboard.metrics.pages import EACH
+from dashboard.metrics.pages import EACH, SERVERS
 from dashboard.metrics.recent import NO_NUMBERS, recent_numbers
 from dashboard.models import Model, Release, Version
 from dashboard.models.environment import PRODUCTION
@@ -111,7 +111,8 @@ def model_context(name: str, tab: str) -> ModelContext:
 def model(request: HttpRequest, name: str) -> HttpResponse:
     head = model_context(name, "overview")
     found = head["model"]
-    versions = list(select.versions(found))
+    versions, charted = list(select.versions(found)), _charted(request.GET)
+    drawn = request.GET.get("version", EACH if len(head["summary"].loaded_versions) > 1 else "")
     context = {
         **head,
         "numbers": recent_numbers([name]).get(name, NO_NUMBERS),
@@ -121,8 +122,8 @@ def model(request: HttpRequest, name: str) -> HttpResponse:
         "outage": SimpleLazyObject(lambda: outage_sentence(list(production_servers()), model_name=name)),
         "has_gpu": SimpleLazyObject(lambda: any(map(gpu_count, servers()))),
         "chart_versions": numbers if len(numbers := [row.number for row in versions][:CHOSEN_VERSIONS]) > 1 else [],
-        "chart_version": request.GET.get("version", EACH if len(head["summary"].loaded_versions) > 1 else ""),
-        **_charted(request.GET),
+        "chart_version": "" if drawn == SERVERS and not charted["several_servers"] else drawn,
+        **charted,
         "chart_releases": SimpleLazyObject(lambda: releases_served(found, CHOSEN_RELEASES)),
         "changes": changes(model=found)[:6],
     }
@@ -141,6 +142,7 @@ def _charted(query: Mapping[str, str]) -> dict[str, object]:
     return {
         "chart_servers": found if sum(map(len, found.values())) > 1 else {},
         "chart_server": chosen,
+        "several_servers": not alone,
         "chart_environment": "" if chosen else environment,
         "memory_label": f"Memory of the {'server' if alone else 'servers together'}",
     }

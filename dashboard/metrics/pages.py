@@ -13,6 +13,7 @@ from dashboard.metrics.selectors import (
     metrics_instances,
     metrics_outages,
     metrics_series,
+    metrics_servers,
     metrics_versions,
 )
 from dashboard.servers.selectors import servers_chosen
@@ -22,8 +23,8 @@ from dashboard.web.addresses import get
 LONGEST = 31 * 24 * 3600  # seconds
 # A range of this length or more shows latency as a heat map, because percentiles over days hide the distribution.
 HEATMAP_FROM = 24 * 3600
-EACH, INSTANCES = "each", "instances"
-APART = {EACH: metrics_versions, INSTANCES: metrics_instances}
+EACH, INSTANCES, SERVERS = "each", "instances", "servers"
+APART = {EACH: metrics_versions, INSTANCES: metrics_instances, SERVERS: metrics_servers}
 BEFORE_S = {"day": 24 * 3600, "week": 7 * 24 * 3600}  # what a range can be compared with -> how long ago that was
 
 
@@ -33,7 +34,7 @@ def metrics(request: HttpRequest) -> JsonResponse:
     `environment` (default: production) together.
 
     Both moments are Unix seconds. Raises Invalid if one is missing, or `end` is not within LONGEST seconds after `start`.
-    version: one version of the model, or EACH or INSTANCES to add separate series for each version or instance.
+    version: one version of the model, or one of APART to add separate series for each version, instance or server.
     part=marks: only markers and outages. compare=day or week: also the series of that time before, as `before`.
     heat=yes adds a heat map of latency, and heat=no leaves it out; by default ranges from HEATMAP_FROM have one.
     """

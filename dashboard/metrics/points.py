@@ -8,7 +8,7 @@ import orjson
 
 from dashboard.metrics.feed import Key, Tick
 from dashboard.metrics.samples import ProcessGauges
-from dashboard.metrics.usage import Figures, Usage, combine_side_by_side, figures, instance_key
+from dashboard.metrics.usage import Figures, Usage, combine_side_by_side, figures, instance_key, server_key
 
 
 class PointBody(TypedDict, total=False):
@@ -22,6 +22,7 @@ class PointBody(TypedDict, total=False):
     versions: dict[str, Figures]  # only in a message about one model, by version number, with feed.NO_VERSION
     instances: dict[str, Figures]  # only in a message about one model, by usage.instance_key
     states: dict[str, str]
+    servers: dict[str, Figures]  # only in a sum about one model, by usage.server_key
     missing: list[str]  # only in a sum: the servers that are not in it, because they gave no point
 
 
@@ -36,14 +37,21 @@ class Message:
 
 
 class Point(Message):
-    """The figures of one tick, of a server or of several together. missing: as in PointBody; None for one server."""
+    """The figures of one tick, of a server or of several together. missing: as in PointBody; None for one server. parts: the
+    points of the servers in a sum."""
 
     def __init__(
-        self, server: str, tick: Tick, states: dict[tuple[str, int], str], missing: list[str] | None = None
+        self,
+        server: str,
+        tick: Tick,
+        states: dict[Key, str],
+        missing: list[str] | None = None,
+        parts: "Sequence[Point]" = (),
     ) -> None:
         self.server = server
         self.tick = tick
         self.states = states
+        self._parts = parts
         self._head = {"type": "point", "server": server, "at": tick.time}
         if missing is not None:
             self._head["missing"] = missing
@@ -72,6 +80,7 @@ class Point(Message):
                 if name == model
                 for label, usage in usages.items()
             }
+            body["servers"] = {server_key(one.server): one.figures_of(model) for one in self._parts}
             body["states"] = {str(version): state for (name, version), state in self.states.items() if name == model}
         else:
             body["total"] = self._figures(list(self.tick.models.values()))
@@ -79,6 +88,10 @@ class Point(Message):
         body["memory"] = {f"{name}/{version}": size for (name, version), size in held.items()}
         body["floors"] = [f"{name}/{version}" for name, version in self.tick.floors if (name, version) in held]
         return body
+
+    def figures_of(self, model: str) -> Figures:
+        """Return the figures of all versions of a model together."""
+        return self._figures(list(self._versions[model].values()))
 
     def _figures(self, usages: list[Usage]) -> Figures:
         return figures(combine_side_by_side(usages), self.tick.seconds)
@@ -113,7 +126,7 @@ def together(points: Sequence[Point], missing: list[str]) -> Point:
         for key, state in point.states.items():
             states[key].append(state)
         for key, several in point.tick.instances.items():
-            instances[key] |= {f"{label} on {point.server}": usage for label, usage in several.items()}
+            instances[key] |= {f"{label} {server_key(point.server)}": usage for label, usage in several.items()}
     ticks = [point.tick for point in points]
     tick = Tick(
         time=max(one.time for one in ticks),
@@ -124,7 +137,7 @@ def together(points: Sequence[Point], missing: list[str]) -> Point:
         instances=dict(instances),
         floors=frozenset().union(*(one.floors for one in ticks)),
     )
-    return Point("", tick, {key: max(words, key=words.count) for key, words in states.items()}, missing)
+    return Point("", tick, {key: max(words, key=words.count) for key, words in states.items()}, missing, points)
 
 
 def _processes(several: Iterable[ProcessGauges]) -> ProcessGauges:

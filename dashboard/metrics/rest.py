@@ -18,6 +18,7 @@ from dashboard.metrics.selectors import (
     metrics_instances,
     metrics_outages,
     metrics_series,
+    metrics_servers,
     metrics_versions,
 )
 from dashboard.metrics.web_process import web_metrics
@@ -41,6 +42,7 @@ class Metrics(Endpoint):
             OpenApiParameter("version", int, description="By default all versions together."),
             OpenApiParameter("each", bool, description="true: adds the series of each version, as `versions`."),
             OpenApiParameter("instances", bool, description="true: adds the series of each instance, as `instances`."),
+            OpenApiParameter("servers", bool, description="true: adds the series of each server, as `servers`."),
             OpenApiParameter("start", float, description="Unix seconds; by default one hour ago."),
             OpenApiParameter("end", float, description="Unix seconds; by default now."),
         ],
@@ -66,6 +68,8 @@ class Metrics(Endpoint):
         if each:
             series["versions"] = metrics_versions(history)
         apart = {"instances": metrics_instances(history)} if instances else {}
+        if params.get("servers") == "true":
+            apart["servers"] = metrics_servers(history)
         return Response({**series, **apart, "outages": metrics_outages(servers=servers, start=start, end=end)})
 
 

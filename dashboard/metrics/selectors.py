@@ -16,7 +16,16 @@ from django.db.models import Max, QuerySet
 
 from dashboard.metrics.feed import NO_VERSION
 from dashboard.metrics.samples import RESOLUTIONS, ProcessGauges, decode, merge_processes
-from dashboard.metrics.usage import Packed, Usage, combine, combine_side_by_side, figures, instance_key, unpack
+from dashboard.metrics.usage import (
+    Packed,
+    Usage,
+    combine,
+    combine_side_by_side,
+    figures,
+    instance_key,
+    server_key,
+    unpack,
+)
 from dashboard.models import MetricSample, Server
 from dashboard.servers.messages import Gpu
 from dashboard.servers.selectors import outages
@@ -48,6 +57,7 @@ _COMPARED = (
 )  # shown for an earlier span, too
 MOST_VERSIONS = 6
 MOST_INSTANCES = 12
+MOST_SERVERS = 12
 
 Span = tuple[float, float]  # from, to in Unix seconds
 
@@ -62,7 +72,7 @@ class Range(TypedDict):
     gpus: list[Gpu]  # their last state
     batches: dict[str, int]  # batch size -> executions in the whole range
     failures: dict[str, int]  # reason -> requests in the whole range
-    versions: NotRequired[dict[str, dict[str, list[object]]]]  # metrics_versions or metrics_instances, on request
+    versions: NotRequired[dict[str, dict[str, list[object]]]]  # metrics_versions, -_instances or -_servers, on request
     total: dict[str, object]  # the figures of the whole range, except the series
 
 
@@ -104,16 +114,18 @@ class History:
     """The rows of a span of time, read once for all that is drawn of them. start, end: in Unix seconds.
 
     resolution: seconds, of all rows but the newest, which are finer. watched: the spans in which `watch` ran, in order of
-    time. usages: version -> the starts and usages of its rows, with the whole servers as version 0 if the history is not of a
-    model. instances: usage.instance_key -> the same of one instance; of several servers, its label names the server.
+    time. usages: version -> the starts and usages of its rows and the keys of their servers, with the whole servers as version
+    0 if the history is not of a model. instances: usage.instance_key -> the starts and usages of one instance; of several
+    servers, its label names the server. names: the servers by key.
     """
 
     start: float
     end: float
     resolution: int
     watched: "list[_Watched]"
-    usages: dict[int, list[tuple[int, Usage]]]
+    usages: dict[int, list[tuple[int, Usage, int]]]
     instances: dict[str, list[tuple[int, Packed]]]
+    names: Mapping[int, str]
 
     def step(self, max_points: int) -> int:
         """Return the seconds of a point of a chart with at most so many points: whole rows."""
@@ -122,17 +134,18 @@ class History:
     def times(self, step: int) -> range:
         return range(int(self.start) - int(self.start) % step, math.ceil(self.end), step)
 
-    def steps(self, step: int, version: int | None = None) -> dict[int, "_Step"]:
-        """Return the points in which `watch` ran, of all versions together or of one, by their start and in order of time."""
+    def steps(self, step: int, version: int | None = None, server: int | None = None) -> dict[int, "_Step"]:
+        """Return the points in which `watch` ran, by their start and in order of time: of all versions together or of one, and
+        of all servers together or of one."""
         found: dict[int, _Step] = defaultdict(_Step)
         first = self.times(step)[0]  # a chart with longer steps may begin a little earlier
         for row in self.watched:
-            if row.at >= first:
+            if row.at >= first and server in (None, row.server):
                 found[row.at - row.at % step].add(row)
         for number, rows in self.usages.items():
             if version in (None, number):
-                for at, usage in rows:
-                    if at - at % step in found:
+                for at, usage, key in rows:
+                    if server in (None, key) and at - at % step in found:
                         found[at - at % step].usages[at].append(usage)
         return found
 
@@ -317,6 +330,24 @@ def metrics_instances(history: History, max_points: int = MAX_POINTS) -> dict[st
     return found
 
 
+def metrics_servers(history: History, max_points: int = MAX_POINTS) -> dict[str, dict[str, list[object]]]:
+    """Return the series of each server, by usage.server_key and figure, at the times of metrics_series: the MOST_SERVERS
+    busiest ones."""
+    step = history.step(max_points)
+    requests: Counter[int] = Counter(dict.fromkeys(history.names, 0))
+    for rows in history.usages.values():
+        for _, usage, server in rows:
+            requests[server] += usage.success + usage.fail
+    found = {}
+    for server, _ in requests.most_common(MOST_SERVERS):
+        points = {at: figures(one.usage(), one.seconds) for at, one in history.steps(step, server=server).items()}
+        found[server_key(history.names[server])] = {
+            name: [points[at][name] if at in points else None for at in history.times(step)]  # type: ignore[literal-required]
+            for name in _VERSION_FIGURES
+        }
+    return found
+
+
 def _usages_of(rows: list[tuple[int, Packed]], step: int) -> dict[int, Usage]:
     """Return the usage of one instance in each point of a chart, by its start."""
     found: dict[int, list[Packed]] = defaultdict(list)
@@ -332,24 +363,25 @@ def metrics_history(
     """Read what charts of a span (Unix seconds) are drawn from: of a model, one of its versions, or the whole servers."""
     resolution = _resolution(start, end, time.time(), len(servers))
     watched: list[_Watched] = []
-    usages: dict[int, list[tuple[int, Usage]]] = defaultdict(list)
+    usages: dict[int, list[tuple[int, Usage, int]]] = defaultdict(list)
     instances: dict[str, list[tuple[int, Packed]]] = defaultdict(list)
-    found = History(start, end, resolution, watched, usages, instances)
-    suffix = {server.pk: f" on {server.name}" if len(servers) > 1 else "" for server in servers}
+    names = {server.pk: server.name for server in servers}
+    found = History(start, end, resolution, watched, usages, instances, names)
     first = found.times(found.step(HEATMAP_POINTS))[0]
     for keys, span, low, high in _segments(servers, resolution, first, math.ceil(end)):
         for key, at, data in _rows(keys, "", span, low, high).values_list("server", "at", "data"):
             sample = decode(data)
             watched.append(_Watched(at, span, key, sample.process))
             if not model_name:
-                usages[0].append((at, sample.usage))
+                usages[0].append((at, sample.usage, key))
         if model_name:
             rows = _rows(keys, model_name, span, low, high, version)
             for key, number, at, data in rows.values_list("server", "version", "at", "data"):
                 sample = decode(data)
-                usages[number].append((at, sample.usage))
+                usages[number].append((at, sample.usage, key))
                 for label, packed in sample.instances.items():
-                    instances[instance_key(number, label + suffix[key])].append((at, packed))
+                    label = f"{label} {server_key(names[key])}" if len(servers) > 1 else label
+                    instances[instance_key(number, label)].append((at, packed))
     watched.sort(key=lambda row: (row.at, row.seconds))
     _drop_unsettled(found)
     return found

@@ -174,6 +174,11 @@ def instance_key(version: int, label: str) -> str:
     return f"{version} {label}"
 
 
+def server_key(name: str) -> str:
+    """Return the name of a server among series, in which versions and instances begin with a digit."""
+    return f"on {name}"
+
+
 def _mean_ms(nanoseconds: int, count: int) -> float | None:
     return _four_digits(nanoseconds / count / 1e6) if count else None
 

@@ -40,6 +40,7 @@ def test_rates_and_memory_add_up_and_percentiles_are_of_all_requests():
     assert figures["p99"] > 90
     assert alone["memory"] == {"digits/1": 12}
     assert {key: one["rps"] for key, one in alone["instances"].items()} == {"1 digits_0 on a": 98, "1 digits_0 on b": 2}
+    assert {key: one["rps"] for key, one in alone["servers"].items()} == {"on a": 98, "on b": 2, "on c": 0}
     assert (alone["process"]["rss"], alone["process"]["cpu"]) == (250 << 20, 2.5)
     assert alone["process"]["gpus"] == [GPU]
     everything = orjson.loads(together(points, []).text())

@@ -1,5 +1,6 @@
 """Charts of an environment: the histories of its servers add up to one."""
 
+import json
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -136,6 +137,20 @@ def test_instances_of_several_servers_are_told_apart(servers: list[Server]):
     assert list(found) == ["1 digits_0"]
 
 
+def test_each_server_has_series_of_its_own_with_gaps_of_its_own(
+    servers: list[Server], as_person: Callable[..., Client]
+):
+    store(servers[0], range(NOW - 4, NOW), digits=usage(1, 1000))
+    store(servers[1], range(NOW - 2, NOW), digits=usage(5, 90_000))
+    span = {"start": NOW - 4, "end": NOW, "model": "digits"}
+    drawn = as_person().get("/metrics", {**span, "version": "servers"}).json()["range"]["versions"]
+    assert {name: series["rps"] for name, series in drawn.items()} == {
+        "on local": [1, 1, 1, 1], "on local-2": [None, None, 5, 5],
+    }  # fmt: skip
+    assert drawn["on local-2"]["p99"][-1] > 80
+    assert as_person().get("/api/v1/metrics", {**span, "servers": "true"}).json()["servers"] == drawn
+
+
 def test_charts_of_very_many_servers_read_coarser_rows():
     assert metrics._resolution(NOW - 900, NOW, NOW, 8) == 1
     assert metrics._resolution(NOW - 900, NOW, NOW, 200) == 10
@@ -230,3 +245,21 @@ def test_lists_of_models_have_the_numbers_of_production(servers: list[Server]):
         store(server, range(now - 15, now), digits=usage(2, 1000, pending=3))
     numbers = recent_numbers(["digits"], now)
     assert {name: (one.rps, one.pending) for name, one in numbers.items()} == {"digits": (4, 6), "": (4, 6)}
+
+
+def test_the_page_of_a_model_offers_what_its_charts_can_show(servers: list[Server], as_person: Callable[..., Client]):
+    Model.objects.create(name="digits")
+    client = as_person()
+
+    def chosen(query: str) -> tuple[str, str, str]:
+        page = client.get(f"/models/digits/?{query}").content.decode()
+        config = json.loads(page.split('id="charts-config" type="application/json">')[1].split("</script>")[0])
+        assert '<option value="environment=staging"' in page
+        return config["server"], config["environment"], config["version"]
+
+    assert chosen("") == ("", "production", "")
+    assert chosen("server=local-2&version=servers") == ("local-2", "", "")
+    assert chosen("environment=staging&version=servers") == ("", "staging", ""), "it has one server"
+    assert chosen("environment=none&version=servers") == ("", "production", "servers")
+    Server.objects.exclude(name="local").delete()
+    assert "chart-server" not in client.get("/models/digits/").content.decode(), "there is no choice"
