@@ -1,6 +1,8 @@
 """Live points of an environment: one point a second, which is the sum of its servers."""
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,7 +59,7 @@ def running(tmp_path: Path) -> Iterator[list[FixedServer]]:
 
 @pytest.mark.long
 @pytest.mark.django_db
-def test_a_server_that_is_lost_is_missing_until_it_is_back_and_a_new_one_is_noticed(
+def test_a_server_that_hangs_or_is_lost_is_missing_until_it_is_back_and_a_new_one_is_noticed(
     running: list[FixedServer], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(live, "SERVERS_S", 0.2)
@@ -81,6 +83,11 @@ def test_a_server_that_is_lost_is_missing_until_it_is_back_and_a_new_one_is_noti
             await sync_to_async(add)("two", second)
             both = await told(queue, lambda found: found.get("missing") == [])
             assert both["process"]["rss"] > 1.5 * alone["process"]["rss"]
+            assert second.process is not None
+            os.kill(second.process.pid, signal.SIGSTOP)
+            await told(queue, lambda found: found.get("missing") == ["two"])
+            os.kill(second.process.pid, signal.SIGCONT)
+            await told(queue, lambda found: found.get("missing") == [])
             await asyncio.to_thread(second.kill)
             await told(queue, lambda found: found.get("missing") == ["two"])
             await asyncio.to_thread(first.kill)
