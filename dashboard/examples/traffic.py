@@ -61,12 +61,12 @@ def traffic_sample(
         raise Invalid.at("count", f"expected 1 to {MAX_COUNT} requests")
     if not 1 <= seconds <= MAX_SECONDS:
         raise Invalid.at("seconds", f"expected 1 to {MAX_SECONDS} seconds")
-    asked = server_asked(server)
     with transaction.atomic():
+        locked, asked = Model.locked(model.pk), server_asked(server)
         audit_record(
             actor=actor,
             action="traffic.sample",
-            model=Model.locked(model.pk),
+            model=locked,
             summary=f"Asked to see up to {count} requests that clients send to {model.name} on {asked.name} within {seconds} s",
         )
     found = ServerClient(asked, _connections).sample(model.name, count, seconds)
