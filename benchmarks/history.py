@@ -155,7 +155,7 @@ def measure(folder: Path, models: int, seconds: int) -> None:
     print(f"pruning a minute: {gone:,} rows in {(time.perf_counter() - began) * 1000:.0f} ms")
     for label, span in (("15 minutes", 900), ("a day", 86_400), ("30 days", 30 * 86_400)):
         began = time.perf_counter()
-        history = metrics_history(server=server, start=now - span, end=now, model_name=names[0])
+        history = metrics_history(servers=[server], start=now - span, end=now, model_name=names[0])
         metrics_series(history)
         if span >= 86_400:
             metrics_heatmap(history)

@@ -170,10 +170,11 @@ def changes(*, model: Model | None = None) -> Happenings:
     return Happenings(entries, events, Job.objects.none())
 
 
-def marked(*, server: Server, model_name: str, since: datetime, until: datetime) -> Happenings:
-    """Return the rows that charts mark in addition to releases: loads of one model ("" for all), and events of the server."""
+def marked(*, servers: Sequence[Server], model_name: str, since: datetime, until: datetime) -> Happenings:
+    """Return the rows that charts mark in addition to releases: loads of one model ("" for all), and events of
+    the servers."""
     entries = AuditEntry.objects.filter(action__in=_LOADS, at__gte=since, at__lte=until)
-    events = ServerEvent.objects.filter(server=server, at__gte=since, at__lte=until, kind__in=_MARKED, process="")
+    events = ServerEvent.objects.filter(server__in=servers, at__gte=since, at__lte=until, kind__in=_MARKED, process="")
     if model_name:
         entries, events = entries.filter(model_name=model_name), events.filter(model_name__in=("", model_name))
     return Happenings(entries, events, Job.objects.none())

@@ -10,7 +10,7 @@ from dashboard.metrics.samples import FINE, decode
 from dashboard.models import AlertOff, MetricSample, Objective, Server
 from dashboard.objectives.burn import Burning, windows
 from dashboard.objectives.selectors import objectives, series_of
-from dashboard.servers.selectors import all_down, servers
+from dashboard.servers.selectors import all_down, of_production, servers
 
 QUEUE_S = 180
 _MOST_TROUBLED = 200
@@ -76,9 +76,11 @@ class Facts:
 
     @cached_property
     def pending(self) -> dict[str, dict[int, int]]:
-        """The highest number of pending requests of each model in each FINE seconds of the last minutes, by its time."""
+        """The highest number of pending requests of each model in each FINE seconds of the last minutes, by its time, on the
+        servers of production together."""
         found: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-        rows = MetricSample.objects.filter(resolution=FINE, at__gte=int(self.timestamp) - QUEUE_S)
+        since = int(self.timestamp) - QUEUE_S
+        rows = MetricSample.objects.filter(of_production("server__"), resolution=FINE, at__gte=since)
         for name, at, data in rows.exclude(model_name="").values_list("model_name", "at", "data"):
             found[name][at] += decode(data).usage.pending
         return found

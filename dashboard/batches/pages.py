@@ -21,6 +21,8 @@ from dashboard.batches.services import (
 )
 from dashboard.catalog.pages import model_context
 from dashboard.models import BatchJob
+from dashboard.servers.selectors import offered_servers
+from dashboard.servers.services import LOCAL
 from dashboard.shared.choices import JobState
 from dashboard.shared.exceptions import DashboardError
 from dashboard.templatetags.slipway import sentence
@@ -72,6 +74,7 @@ def start(request: HttpRequest, pk: str) -> HttpResponse:
             actor=actor_of(request),
             mapping=mapping,
             version=request.POST.get("version", ""),
+            server=request.POST.get("server", ""),
             most_errors=MOST_ERRORS if most is None else most,
         )
     except DashboardError as error:
@@ -129,9 +132,12 @@ def _context(
     }
     if state != "ready" or not actor_of(request).may(Right.INFER):
         return context
-    version = request.POST.get("version", "")
+    version, server = request.POST.get("version", ""), request.POST.get("server", "")
+    context |= {"servers": offered_servers(), "server": server or LOCAL}
     try:
-        shown = batch_preview(batch=found, actor=actor_of(request), mapping=mapping, version=version, ask=ask)
+        shown = batch_preview(
+            batch=found, actor=actor_of(request), mapping=mapping, version=version, server=server, ask=ask
+        )
     except DashboardError as error:
         return {**context, "refused": sentence(error.message)}
     return {**context, **_preview_context(shown)}

@@ -26,6 +26,7 @@ from dashboard.batches.services import input_path, reasons_keep, result_path, ta
 from dashboard.batches.sources import source_copy
 from dashboard.jobs.context import JobContext
 from dashboard.models import BatchFile, BatchJob, BatchPart, Job
+from dashboard.servers.selectors import server_asked
 from dashboard.shared.exceptions import Forbidden, Invalid, NotFound
 from dashboard.shared.repository_errors import repository_errors
 from repository.files import storage
@@ -167,8 +168,10 @@ class _Run:
             return
         plan = self._batch.plan
         found = answering(self._batch.model_name, plan["version"])
-        self._context.log(f"Version {found.version} answers; {len(parts)} parts are to be sent")
-        with SendingThread(target_of(self._batch.model_name, found, plan["inputs"], plan["outputs"])) as sending:
+        server = server_asked(plan.get("server", ""))
+        self._context.log(f"Version {found.version} on {server.name} answers; {len(parts)} parts are to be sent")
+        target = target_of(server, self._batch.model_name, found, plan["inputs"], plan["outputs"])
+        with SendingThread(target) as sending:
             self._sender = sending.sender
             self._before = self._batch.rows_done, self._batch.error_rows
             try:

@@ -7,6 +7,8 @@ from rest_framework import serializers
 from dashboard.batches.selectors import refusal_reasons
 from dashboard.batches.services import MOST_ERRORS
 from dashboard.models import BatchFile, BatchJob
+from dashboard.servers.serializers import AskedServerSerializer
+from dashboard.servers.services import LOCAL
 
 _COLUMNS = serializers.ListField(child=serializers.CharField(max_length=1000), max_length=10_000)
 
@@ -44,6 +46,7 @@ class BatchSerializer(serializers.ModelSerializer[BatchJob]):
     version = serializers.CharField(
         source="plan.version", default="", help_text='The version that answers; "" before the start.'
     )
+    server = serializers.CharField(source="plan.server", default=LOCAL, help_text="The server that answers.")
     reasons = serializers.SerializerMethodField(
         help_text="Some reasons why rows were refused, until the result has the reason of each row."
     )
@@ -51,7 +54,19 @@ class BatchSerializer(serializers.ModelSerializer[BatchJob]):
     class Meta:
         model = BatchJob
         fields = [
-            *("id", "model_name", "version", "format", "source", "state", "user_name", "files", "rows", "rows_done"),
+            *(
+                "id",
+                "model_name",
+                "version",
+                "server",
+                "format",
+                "source",
+                "state",
+                "user_name",
+                "files",
+                "rows",
+                "rows_done",
+            ),
             *("error_rows", "job", "step", "progress", "error", "reasons", "created_at", "finished_at"),
         ]
 
@@ -77,7 +92,7 @@ class BatchRequestSerializer(serializers.Serializer[Any]):
     )
 
 
-class BatchMappingSerializer(serializers.Serializer[Any]):
+class BatchMappingSerializer(AskedServerSerializer):
     mapping = serializers.DictField(
         child=_COLUMNS, default=dict, help_text="Input -> columns, in place of the proposal for that input."
     )

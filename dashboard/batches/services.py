@@ -34,9 +34,9 @@ from dashboard.batches.selectors import Answering, answering, reasons_path
 from dashboard.batches.sending.sender import SendingThread, Target
 from dashboard.batches.sources import source_files, source_head
 from dashboard.jobs.services import job_create
-from dashboard.models import BatchFile, BatchJob, BatchPart, Job
+from dashboard.models import BatchFile, BatchJob, BatchPart, Job, Server
 from dashboard.models.batch import BatchInput, BatchOutput, BatchPlan
-from dashboard.servers.selectors import server_get
+from dashboard.servers.selectors import server_asked
 from dashboard.servers.services import LOCAL
 from dashboard.shared.exceptions import Conflict, Invalid, NotFound, StorageFull, TooLarge
 from dashboard.shared.repository_errors import repository_errors
@@ -164,15 +164,17 @@ def batch_preview(
     actor: Actor,
     mapping: Mapping[str, list[str]] | None = None,
     version: str = "",
+    server: str = "",
     ask: bool = True,
 ) -> Preview:
     """Return the first rows, the columns that fill the inputs, and the model's answers to these rows.
 
-    mapping: input -> columns, in place of the proposal. ask: whether the model is asked.
+    mapping: input -> columns, in place of the proposal. server: the name of the server that answers; "" for LOCAL. ask:
+    whether the model is asked.
     """
     require(actor, Right.INFER)
     require_inference(actor, batch.model_name)
-    found = answering(batch.model_name, version)
+    found, asked = answering(batch.model_name, version), server_asked(server)
     if batch.state == "receiving":
         raise Conflict("the files have not arrived whole; send the rest first")
     columns, rows = _first_rows(batch)
@@ -182,7 +184,7 @@ def batch_preview(
     preview = Preview(columns, inputs, outputs, found.version, rows, problems)
     if problems or not ask:
         return preview
-    with SendingThread(target_of(batch.model_name, found, inputs, outputs), governed=False) as sending:
+    with SendingThread(target_of(asked, batch.model_name, found, inputs, outputs), governed=False) as sending:
         answers, deadline = sending.answer(rows), time.monotonic() + PREVIEW_TIMEOUT_S
         while not wait([answers], _LOOK_S).done and not sending.sender.trouble and time.monotonic() < deadline:
             pass
@@ -195,12 +197,12 @@ def batch_preview(
 
 
 def target_of(
-    model_name: str, found: Answering, inputs: Sequence[BatchInput], outputs: Sequence[BatchOutput]
+    server: Server, model_name: str, found: Answering, inputs: Sequence[BatchInput], outputs: Sequence[BatchOutput]
 ) -> Target:
     """Return where rows are sent to, and which columns of answers are expected."""
     columns = [(row["name"], Column(row["column"], row["datatype"], row["is_list"])) for row in outputs]
     filled = [row for row in inputs if row["columns"]]
-    return Target(server_get(LOCAL), model_name, found.version, filled, columns, found.most_rows, found.priority)
+    return Target(server, model_name, found.version, filled, columns, found.most_rows, found.priority)
 
 
 def _first_rows(batch: BatchJob) -> tuple[list[str], list[Row]]:
@@ -240,6 +242,7 @@ def batch_start(
     actor: Actor,
     mapping: Mapping[str, list[str]] | None = None,
     version: str = "",
+    server: str = "",
     most_errors: int = MOST_ERRORS,
 ) -> Job:
     """Create the job that sends every row. The version is fixed now, so that all rows are answered by the same one.
@@ -249,11 +252,15 @@ def batch_start(
     """
     if batch.plan:
         raise Conflict("the batch job has been started already")
-    preview = batch_preview(batch=batch, actor=actor, mapping=mapping, version=version, ask=False)
+    preview = batch_preview(batch=batch, actor=actor, mapping=mapping, version=version, server=server, ask=False)
     if preview.problems:
         raise Invalid(preview.problems[0])
     plan = BatchPlan(
-        inputs=preview.inputs, outputs=preview.outputs, version=preview.version, most_errors=max(most_errors, 0)
+        inputs=preview.inputs,
+        outputs=preview.outputs,
+        version=preview.version,
+        server=server or LOCAL,
+        most_errors=max(most_errors, 0),
     )
     return _begin(batch, actor, plan, "Started")
 
@@ -284,7 +291,7 @@ def _begin(batch: BatchJob, actor: Actor, plan: BatchPlan, word: str) -> Job:
             actor=actor,
             action="batch.start",
             model_name=batch.model_name,
-            summary=f"{word} a batch job for {batch.model_name} with version {plan['version']}",
+            summary=f"{word} a batch job for {batch.model_name} with version {plan['version']} on {plan.get('server', LOCAL)}",
             after={"batch": str(batch.pk), "job": job.pk},
         )
     batch.refresh_from_db()

@@ -17,9 +17,10 @@ from dashboard.catalog import services as model_services
 from dashboard.catalog.selectors import unmanaged_models
 from dashboard.catalog.traits import traits_of
 from dashboard.metrics.outages import outage_sentence
-from dashboard.metrics.pages import EACH
+from dashboard.metrics.pages import EACH, SERVERS
 from dashboard.metrics.recent import NO_NUMBERS, recent_numbers
 from dashboard.models import Model, Release, Version
+from dashboard.models.environment import PRODUCTION
 from dashboard.plugins.table import PLUGINS
 from dashboard.releases.selectors import current_document, releases_served, way_back
 from dashboard.releases.signatures import answering_version
@@ -110,7 +111,8 @@ def model_context(name: str, tab: str) -> ModelContext:
 def model(request: HttpRequest, name: str) -> HttpResponse:
     head = model_context(name, "overview")
     found = head["model"]
-    versions = list(select.versions(found))
+    versions, charted = list(select.versions(found)), _charted(request.GET)
+    drawn = request.GET.get("version", EACH if len(head["summary"].loaded_versions) > 1 else "")
     context = {
         **head,
         "numbers": recent_numbers([name]).get(name, NO_NUMBERS),
@@ -120,21 +122,30 @@ def model(request: HttpRequest, name: str) -> HttpResponse:
         "outage": SimpleLazyObject(lambda: outage_sentence(list(production_servers()), model_name=name)),
         "has_gpu": SimpleLazyObject(lambda: any(map(gpu_count, servers()))),
         "chart_versions": numbers if len(numbers := [row.number for row in versions][:CHOSEN_VERSIONS]) > 1 else [],
-        "chart_version": request.GET.get("version", EACH if len(head["summary"].loaded_versions) > 1 else ""),
-        **_chart_servers(request.GET.get("server", "")),
+        "chart_version": "" if drawn == SERVERS and not charted["several_servers"] else drawn,
+        **charted,
         "chart_releases": SimpleLazyObject(lambda: releases_served(found, CHOSEN_RELEASES)),
         "changes": changes(model=found)[:6],
     }
     return respond(request, "catalog/model/overview", context, parts=("now", "rows"))
 
 
-def _chart_servers(chosen: str) -> dict[str, object]:
-    """Return the servers whose charts can be shown, and the one that is: with several, the chosen one or the first."""
-    found = list(servers())
-    names = [server.name for server in found]
-    if len(names) < 2:
-        return {"chart_servers": [], "chart_server": ""}
-    return {"chart_servers": found, "chart_server": chosen if chosen in names else names[0]}
+def _charted(query: Mapping[str, str]) -> dict[str, object]:
+    """Return the servers that charts can show by environment, and what is chosen: a server or an environment."""
+    found: dict[str, list[str]] = {PRODUCTION: []}
+    for one in servers():
+        found.setdefault(one.environment.name if one.environment else PRODUCTION, []).append(one.name)
+    server, environment = query.get("server", ""), query.get("environment", PRODUCTION)
+    chosen = server if any(server in names for names in found.values()) else ""
+    environment = environment if environment in found else PRODUCTION
+    alone = chosen or len(found[environment]) < 2
+    return {
+        "chart_servers": found if sum(map(len, found.values())) > 1 else {},
+        "chart_server": chosen,
+        "several_servers": not alone,
+        "chart_environment": "" if chosen else environment,
+        "memory_label": f"Memory of the {'server' if alone else 'servers together'}",
+    }
 
 
 def _shown_signature(model: Model, versions: Sequence[Version]) -> dict[str, object]:

@@ -67,10 +67,10 @@ class ExampleAnswer(Endpoint):
 
     @extend_schema(request=serializers.AskSerializer, responses=serializers.AnswerSerializer)
     def post(self, request: Request, name: str, example: str) -> Response:
-        """Sends the example to the server, and returns the outputs in the form of expected outputs."""
-        version = data_of(request, serializers.AskSerializer)["version"]
+        """Sends the example to a server, and returns the outputs in the form of expected outputs."""
+        asked = data_of(request, serializers.AskSerializer)
         found = example_shown(model_get(name), example, self.actor)
-        return Response(example_answer(example=found, actor=self.actor, version=version))
+        return Response(example_answer(example=found, actor=self.actor, **asked))
 
 
 @at("models/<str:name>/golden_checks", "api_golden_checks")
@@ -79,9 +79,9 @@ class GoldenChecks(Endpoint):
 
     @extend_schema(request=serializers.AskSerializer, responses=serializers.GoldenRunSerializer)
     def post(self, request: Request, name: str) -> Response:
-        """Runs every golden request of a model against the serving version, and reports which passed."""
-        version = data_of(request, serializers.AskSerializer)["version"]
-        results = golden_run(model=model_get(name), actor=self.actor, version=version)
+        """Runs every golden request of a model against the serving version of a server, and reports which passed."""
+        asked = data_of(request, serializers.AskSerializer)
+        results = golden_run(model=model_get(name), actor=self.actor, **asked)
         found = {"passed": all(result.passed for result in results), "results": results}
         return Response(serializers.GoldenRunSerializer(found).data)
 

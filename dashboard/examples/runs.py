@@ -1,4 +1,4 @@
-"""Runs golden requests now: sends each to the server, and compares the answer with the expected outputs."""
+"""Runs golden requests now: sends each to a server, and compares the answer with the expected outputs."""
 
 import time
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from dashboard.releases.selectors import serving_release
 from dashboard.servers.answers import Answer, read_answer
 from dashboard.servers.client import ServerClient, ServerConnections
 from dashboard.servers.fair_shares import inference_slot
-from dashboard.servers.selectors import server_get
+from dashboard.servers.selectors import server_asked
 from dashboard.servers.services import LOCAL
 from dashboard.shared.exceptions import DashboardError, Invalid
 from repository.core.errors import InvalidExample
@@ -37,16 +37,19 @@ class GoldenResult:
     outputs: list[OutputVerdict] = field(default_factory=list)
 
 
-def golden_run(*, model: Model, actor: Actor, version: str = "") -> list[GoldenResult]:
-    """Send every golden request of a model to the bundled server; keep and return the results.
+def golden_run(*, model: Model, actor: Actor, version: str = "", server: str = "") -> list[GoldenResult]:
+    """Send every golden request of a model to a server, and return the results; those of LOCAL are kept.
 
-    version: a number or an alias; "" for the server's choice.
+    version: a number or an alias; "" for the server's choice. server: its name; "" for LOCAL.
     Raises Forbidden if the actor may not infer with the model. Raises Unavailable if the server does not answer. A request that
     the server refuses has failed, with the server's message.
     """
     require(actor, Right.INFER)
     require_inference(actor, model.name)
-    results = list(_run_all(golden_examples(model), model.name, version, actor, server_get(LOCAL)))
+    asked = server_asked(server)
+    results = list(_run_all(golden_examples(model), model.name, version, actor, asked))
+    if asked.name != LOCAL:
+        return results
     serves = serving_release(model)
     number = serves.number if serves is not None else 0
     outcomes_keep(
@@ -65,15 +68,15 @@ def golden_failure(*, model: Model, server: Server) -> str:
     return f"golden request '{failed.name}' failed: {failed.detail}" if failed is not None else ""
 
 
-def example_answer(*, example: Example, actor: Actor, version: str = "") -> JsonObject:
-    """Send an example to the server, and return the answer in the form of expected outputs.
+def example_answer(*, example: Example, actor: Actor, version: str = "", server: str = "") -> JsonObject:
+    """Send an example to a server, by default LOCAL, and return the answer in the form of expected outputs.
 
     Raises Forbidden if the actor may not infer with the model.
     Raises Invalid, with the server's message, if the server refuses the request.
     """
     require(actor, Right.INFER)
     require_inference(actor, example.model.name)
-    answer = _ask(example, example.model.name, version, actor, server_get(LOCAL))
+    answer = _ask(example, example.model.name, version, actor, server_asked(server))
     if answer.refusal:
         raise Invalid(answer.refusal)
     return {"outputs": [tensor_json(tensor) for tensor in answer.outputs], "version": answer.version}

@@ -7,6 +7,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from dashboard import models
+from dashboard.servers.serializers import AskedServerSerializer
 from dashboard.shared.choices import ExampleSource
 
 
@@ -70,7 +71,7 @@ class ExampleRequestSerializer(ExampleChangeSerializer):
     source = serializers.ChoiceField(ExampleSource.choices, required=False)  # type: ignore[assignment]  # a field, not its source
 
 
-class AskSerializer(serializers.Serializer[Any]):
+class AskSerializer(AskedServerSerializer):
     version = serializers.CharField(
         required=False, allow_blank=True, default="", help_text="A number or an alias; empty for the server's choice."
     )
@@ -113,7 +114,7 @@ class GoldenRunSerializer(serializers.Serializer[Any]):
     results = GoldenResultSerializer(many=True)
 
 
-class SamplingRequestSerializer(serializers.Serializer[Any]):
+class SamplingRequestSerializer(AskedServerSerializer):
     count = serializers.IntegerField(required=False, default=5)
     seconds = serializers.IntegerField(required=False, default=30)
     consent = serializers.BooleanField(

@@ -12,8 +12,7 @@ from dashboard.models import Model
 from dashboard.models.example import in_words
 from dashboard.servers.client import ServerClient, ServerConnections
 from dashboard.servers.messages import TrafficSample
-from dashboard.servers.selectors import server_get
-from dashboard.servers.services import LOCAL
+from dashboard.servers.selectors import server_asked
 from dashboard.shared.exceptions import Invalid
 from repository.core.errors import InvalidExample
 from repository.core.golden import MAX_BYTES, read_expected, read_request, request_json
@@ -45,8 +44,11 @@ class Sampling:
     seconds: float
 
 
-def traffic_sample(*, model: Model, actor: Actor, count: int, seconds: int, consent: bool) -> Sampling:
-    """Return the next `count` client requests to a model, with their answers. After `seconds`, return those so far.
+def traffic_sample(
+    *, model: Model, actor: Actor, count: int, seconds: int, consent: bool, server: str = ""
+) -> Sampling:
+    """Return the next `count` client requests to a model on a server, by default LOCAL, with their answers. After `seconds`,
+    return those so far.
 
     An audit entry is written before the actor sees any request. consent: the actor confirms that they may see such data.
     Raises Forbidden if the actor may not operate. Raises Invalid if the actor does not consent, or `count` or `seconds` is out
@@ -60,13 +62,14 @@ def traffic_sample(*, model: Model, actor: Actor, count: int, seconds: int, cons
     if not 1 <= seconds <= MAX_SECONDS:
         raise Invalid.at("seconds", f"expected 1 to {MAX_SECONDS} seconds")
     with transaction.atomic():
+        locked, asked = Model.locked(model.pk), server_asked(server)
         audit_record(
             actor=actor,
             action="traffic.sample",
-            model=Model.locked(model.pk),
-            summary=f"Asked to see up to {count} requests that clients send to {model.name} within {seconds} s",
+            model=locked,
+            summary=f"Asked to see up to {count} requests that clients send to {model.name} on {asked.name} within {seconds} s",
         )
-    found = ServerClient(server_get(LOCAL), _connections).sample(model.name, count, seconds)
+    found = ServerClient(asked, _connections).sample(model.name, count, seconds)
     skipped = dict(found["skipped"])
     candidates = []
     for row in found["samples"]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from django.db.models import Prefetch, QuerySet
 
+from dashboard.metrics.server_loads import ServerLoad, server_loads
 from dashboard.models import Deployment, DeploymentPolicy, Model, ModelState, Server, ServerEnvironment, WantedRelease
 from dashboard.models.deployment import OPEN
 from dashboard.servers.holdings import said_of
@@ -17,12 +18,14 @@ from repository.core.condition import Condition
 
 @dataclass(frozen=True, slots=True)
 class ServerStanding:
-    """A server, and how far it is. wanted, served: numbers of models. held: a sentence about its repository, "" if bundled."""
+    """A server, and how far it is. wanted, served: numbers of models. held: a sentence about its repository, "" if bundled.
+    load: what it did in the last minute, beside the others."""
 
     server: Server
     wanted: int
     served: int
     held: str
+    load: ServerLoad
 
 
 def environments() -> QuerySet[ServerEnvironment]:
@@ -73,12 +76,14 @@ def standings(environment: ServerEnvironment) -> list[ServerStanding]:
     every = found if deploying(environment).filter(earlier=None).exists() else found[:1]
     wanted = {server.pk: {one.name for one in wanted_models(server) if one.loaded} for server in every}
     same = wanted[found[0].pk] if found else set()
+    loads = server_loads(found)
     return [
         ServerStanding(
             server,
             len(wanted.get(server.pk, same)),
             len(wanted.get(server.pk, same) & ready.get(server.pk, set())),
             said_of(server),
+            loads[server.pk],
         )
         for server in found
     ]

@@ -4,6 +4,7 @@ from rest_framework import serializers
 
 from dashboard.fleet.checks import Check
 from dashboard.fleet.selectors import ServerStanding
+from dashboard.metrics.server_loads import ServerLoad
 from dashboard.models import ServerEnvironment, WantedRelease
 from dashboard.servers.serializers import ServerSerializer
 
@@ -79,11 +80,25 @@ class CheckSerializer(serializers.Serializer[Check]):
     said = serializers.CharField()
 
 
+class LoadSerializer(serializers.Serializer[ServerLoad]):
+    """What a server did in the last minute; null if it is not known."""
+
+    rps = serializers.FloatField(allow_null=True, help_text="Requests a second.")
+    p99 = serializers.FloatField(allow_null=True, help_text="In ms.")
+    error_share = serializers.FloatField(allow_null=True)
+    memory = serializers.IntegerField(allow_null=True, help_text="Resident bytes.")
+    cpu = serializers.FloatField(allow_null=True, help_text="Cores.")
+    skew = serializers.FloatField(
+        allow_null=True, help_text="Its requests against the mean of the servers that answer: 1 is the mean."
+    )
+
+
 class StandingSerializer(serializers.Serializer[ServerStanding]):
     server = ServerSerializer()
     wanted = serializers.IntegerField()
     served = serializers.IntegerField()
     held = serializers.CharField()
+    load = LoadSerializer()
 
 
 class WantedSerializer(serializers.ModelSerializer[WantedRelease]):

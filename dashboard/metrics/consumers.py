@@ -1,14 +1,21 @@
-"""/ws/live/[?model=NAME][&server=NAME]: one message a second from each server, or from one server (live.py)."""
+"""/ws/live/[?model=NAME][&environment=NAME|&server=NAME|&each=yes]: one message a second (live.py).
+
+It is about the servers of an environment together, by default production; about one server; or about each server apart.
+"""
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import AbstractAsyncContextManager
 
 from asgiref.sync import sync_to_async
 
 from dashboard.metrics.live import LiveFeeds
-from dashboard.models import Server
-from dashboard.servers.selectors import server_get, servers
+from dashboard.metrics.points import Message
+from dashboard.models.environment import PRODUCTION
+from dashboard.servers.selectors import servers, servers_chosen
 from dashboard.web.websockets import PushConsumer
+
+Subscription = AbstractAsyncContextManager["asyncio.Queue[Message]"]
 
 
 class LiveConsumer(PushConsumer):
@@ -17,17 +24,24 @@ class LiveConsumer(PushConsumer):
         self._feeds = feeds
 
     async def prepare(self) -> Awaitable[None]:
-        name = self.query("server")
-        chosen = [await sync_to_async(server_get)(name)] if name else await sync_to_async(lambda: list(servers()))()
-        return self._push(chosen, self.query("model"))
+        return self._push(await self._subscriptions(), self.query("model"))
 
-    async def _push(self, chosen: list[Server], model: str) -> None:
+    async def _subscriptions(self) -> list[Subscription]:
+        if self.query("each"):
+            return [self._feeds.subscribe(server) for server in await sync_to_async(lambda: list(servers()))()]
+        name, environment = self.query("server"), self.query("environment")
+        chosen = await sync_to_async(servers_chosen)(server=name, environment=environment)
+        if name:
+            return [self._feeds.subscribe(chosen[0])]
+        return [self._feeds.subscribe_sum(environment or PRODUCTION)]
+
+    async def _push(self, subscriptions: list[Subscription], model: str) -> None:
         async with asyncio.TaskGroup() as group:
-            for server in chosen:
-                group.create_task(self._pass_on(server, model))
+            for one in subscriptions:
+                group.create_task(self._pass_on(one, model))
 
-    async def _pass_on(self, server: Server, model: str) -> None:
-        async with self._feeds.subscribe(server) as messages:
+    async def _pass_on(self, subscription: Subscription, model: str) -> None:
+        async with subscription as messages:
             while True:
                 message = await messages.get()
                 await self.send(message.text(model))

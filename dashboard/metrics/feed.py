@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from dashboard.metrics.samples import ProcessGauges
-from dashboard.metrics.usage import Usage, since
+from dashboard.metrics.usage import SUMS, Usage, since
 from dashboard.models.rollout import ArmReport, Latency, ShadowReport, TrafficReport
 from dashboard.servers.client import AsyncServerClient, Refused
 from dashboard.servers.messages import (
@@ -157,12 +157,12 @@ class FeedReader:
     def _refused(self, unserved: dict[str, int]) -> dict[Key, Usage]:
         """Return the requests that were refused because no version was ready, under NO_VERSION of each model."""
         before, self._unserved = self._unserved, dict(unserved)
-        grown = {name: count - before.get(name, 0) for name, count in unserved.items()}
-        return {
-            (name, NO_VERSION): Usage(fail=count, failures={"REJECTED": count})
-            for name, count in grown.items()
-            if count > 0
-        }
+        found = {}
+        for name, count in unserved.items():
+            seen = before.get(name, 0)
+            if grown := count - seen if count >= seen else count:  # a counter that fell began at zero
+                found[name, NO_VERSION] = Usage(fail=grown, failures={"REJECTED": grown})
+        return found
 
     def _difference(self, entry: VersionCounters) -> tuple[Key, Usage]:
         key = (entry["name"], int(entry["version"]))
@@ -302,8 +302,8 @@ def _in_our_buckets(report: TrafficReport, buckets: BucketMap) -> TrafficReport:
 
 
 def _base(now: Usage, before: Usage) -> Usage:
-    """Return the earlier reading, or none if the version was loaded again, because its counters then began at zero."""
-    return Usage() if now.success < before.success or now.fail < before.fail else before
+    """Return the earlier reading, or none if a counter fell: the version was loaded again, and its counters began at zero."""
+    return Usage() if any(getattr(now, name) < getattr(before, name) for name in SUMS) else before
 
 
 def _held(memory: Memory) -> int:

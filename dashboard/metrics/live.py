@@ -1,122 +1,47 @@
 """Live charts: each web process has one subscription to a server's feed, which all WebSockets share.
 
 The first subscriber starts the subscription and the last one stops it, because Daphne has no start-up hook. A slow subscriber
-misses points and never delays the others.
+misses points and never delays the others. The points of an environment's
+servers are added up once for all subscribers.
 """
 
 import asyncio
+import logging
 import time
-from collections import defaultdict
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
-from typing import TypedDict
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
-import orjson
+from asgiref.sync import sync_to_async
+from django.db import Error
 
 from dashboard.metrics.feed import FeedReader, Tick, follow_feed
-from dashboard.metrics.samples import ProcessGauges
-from dashboard.metrics.usage import Figures, Usage, combine_side_by_side, figures, instance_key
+from dashboard.metrics.points import Lost, Message, Point, together
 from dashboard.models import Server
 from dashboard.servers.client import AsyncServerClient
+from dashboard.servers.selectors import servers_of
+from dashboard.shared.exceptions import NotFound
+
+logger = logging.getLogger(__name__)
 
 KEPT_MESSAGES = 3  # messages that a slow subscriber can fall behind; older ones are dropped
+LATE_S = 1.5  # a sum waits for so long for the point of a server, and then goes on without it
+LONGEST_SECOND_S = 1.5  # a longer tick tells of a gap before it, and is no second of a sum
+SERVERS_S = 10.0
 
 
-class PointBody(TypedDict, total=False):
-    """The fields of a message of type "point", except type, server and time."""
+class Feed:
+    """The queues of the subscribers of a feed, and the task that fills them while there are any."""
 
-    models: dict[str, Figures]
-    process: ProcessGauges
-    memory: dict[str, int]  # "<model>/<version>" -> bytes
-    floors: list[str]  # the keys of `memory` whose bytes are a lower bound
-    total: Figures  # only in a message about all models
-    versions: dict[str, Figures]  # only in a message about one model, by version number, with feed.NO_VERSION
-    instances: dict[str, Figures]  # only in a message about one model, by usage.instance_key
-    states: dict[str, str]
-
-
-class Message:
-    """A message to WebSockets; its text is made once for all WebSockets of the same model."""
-
-    def text(self, model: str = "") -> str:
-        """Return the message as JSON: about all models, or about one model with its versions."""
-        raise NotImplementedError
-
-
-class Point(Message):
-    """The figures of one tick."""
-
-    def __init__(self, server: str, tick: Tick, states: dict[tuple[str, int], str]) -> None:
-        self._tick = tick
-        self._states = states
-        self._head = {"type": "point", "server": server, "at": tick.time}
-        self._versions: dict[str, dict[int, Usage]] = defaultdict(dict)
-        for (name, version), usage in tick.models.items():
-            self._versions[name][version] = usage
-        self._texts: dict[str, str] = {}
-
-    def text(self, model: str = "") -> str:
-        if model not in self._texts:
-            self._texts[model] = orjson.dumps({**self._head, **self._body(model)}).decode()
-        return self._texts[model]
-
-    def _body(self, model: str) -> PointBody:
-        """Return the figures of one model, or of all models that have requests, finished or pending."""
-        names = [model] if model else list(self._versions)
-        body: PointBody = {
-            "models": {name: self._figures(list(self._versions[name].values())) for name in names},
-            "process": self._tick.process,
-        }
-        if model:
-            body["versions"] = {str(one): self._figures([usage]) for one, usage in self._versions[model].items()}
-            body["instances"] = {
-                instance_key(version, label): self._figures([usage])
-                for (name, version), usages in self._tick.instances.items()
-                if name == model
-                for label, usage in usages.items()
-            }
-            body["states"] = {str(version): state for (name, version), state in self._states.items() if name == model}
-        else:
-            body["total"] = self._figures(list(self._tick.models.values()))
-        held = {key: size for key, size in self._tick.memory.items() if model in ("", key[0])}
-        body["memory"] = {f"{name}/{version}": size for (name, version), size in held.items()}
-        body["floors"] = [f"{name}/{version}" for name, version in self._tick.floors if (name, version) in held]
-        return body
-
-    def _figures(self, usages: list[Usage]) -> Figures:
-        return figures(combine_side_by_side(usages), self._tick.seconds)
-
-
-class Lost(Message):
-    """Says that the feed is interrupted. Points follow when the connection is restored."""
-
-    def __init__(self, server: str, reason: str) -> None:
-        body = {"type": "lost", "server": server, "message": f"{reason[:1].upper()}{reason[1:]}."}
-        self._json = orjson.dumps(body).decode()
-
-    def text(self, model: str = "") -> str:
-        return self._json
-
-
-class LiveFeed:
-    """This process's one subscription to the feed of a server, and the queues of its subscribers."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self.name = server.name
+    def __init__(self, name: str) -> None:
+        self.name = name
         self._queues: set[asyncio.Queue[Message]] = set()
         self._task: asyncio.Task[None] | None = None
         self._newest: Message | None = None
-        self._heard_at = time.monotonic()  # the last second of metrics; at first the start
 
     @property
     def idle(self) -> bool:
         return not self._queues
-
-    @property
-    def age_s(self) -> float:
-        """Seconds since the server's last second of metrics, or since the start."""
-        return time.monotonic() - self._heard_at
 
     def join(self) -> "asyncio.Queue[Message]":
         """Return a queue that holds the newest message, and gets every later one."""
@@ -125,7 +50,7 @@ class LiveFeed:
         if self._newest is not None:
             queue.put_nowait(self._newest)
         if self._task is None or self._task.done():  # done: the reading failed
-            self._task = asyncio.create_task(self._read(), name=f"live feed of {self._server.name}")
+            self._task = asyncio.create_task(self._read(), name=f"live feed of {self.name}")
         return queue
 
     async def leave(self, queue: "asyncio.Queue[Message]") -> None:
@@ -133,8 +58,31 @@ class LiveFeed:
         if self._queues or self._task is None:
             return
         task, self._task, self._newest = self._task, None, None
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await _end(task)
+
+    def _hand_out(self, message: Message) -> None:
+        self._newest = message
+        for queue in self._queues:
+            if queue.full():
+                queue.get_nowait()
+            queue.put_nowait(message)
+
+    async def _read(self) -> None:
+        raise NotImplementedError
+
+
+class LiveFeed(Feed):
+    """This process's one subscription to the feed of a server."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server.name)
+        self._server = server
+        self._heard_at = time.monotonic()  # the last second of metrics; at first the start
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the server's last second of metrics, or since the start."""
+        return time.monotonic() - self._heard_at
 
     async def _read(self) -> None:
         reader = FeedReader()
@@ -146,19 +94,99 @@ class LiveFeed:
                 elif not isinstance(self._newest, Lost):
                     self._hand_out(Lost(self._server.name, tick.message))
 
-    def _hand_out(self, message: Message) -> None:
-        self._newest = message
-        for queue in self._queues:
-            if queue.full():
-                queue.get_nowait()
-            queue.put_nowait(message)
+
+class SumFeed(Feed):
+    """The sum of the feeds of an environment's servers: one point when each of them gave one, at the latest after LATE_S.
+
+    A server that gives none is missing in the sum and named there. If all of them are lost, the sum is lost. Servers that are
+    added or removed are noticed after SERVERS_S.
+    """
+
+    def __init__(self, feeds: "LiveFeeds", environment: str) -> None:
+        super().__init__(environment)
+        self._feeds = feeds
+
+    async def _read(self) -> None:
+        servers: list[Server] = []
+        adding = asyncio.create_task(self._add_up(servers))
+        try:
+            while True:
+                now = await self._servers(servers)
+                if {one.pk for one in now} != {one.pk for one in servers}:
+                    servers = now
+                    await _end(adding)
+                    adding = asyncio.create_task(self._add_up(servers))
+                await asyncio.wait([adding], timeout=SERVERS_S)
+                if adding.done():
+                    adding.result()
+        finally:
+            await _end(adding)
+
+    async def _servers(self, known: list[Server]) -> list[Server]:
+        try:
+            return await sync_to_async(servers_of)(self.name)
+        except NotFound:
+            return []
+        except Error as error:
+            logger.warning(
+                "the servers of %s are not known now (%s); the charts go on with those before", self.name, error
+            )
+            return known
+
+    async def _add_up(self, servers: Sequence[Server]) -> None:
+        news: asyncio.Queue[Message] = asyncio.Queue()
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+            for server in servers:
+                queue = await stack.enter_async_context(self._feeds.subscribe(server))
+                tasks.create_task(_pass_on(queue, news))
+            if len(servers) == 1:
+                while True:
+                    self._hand_out(await news.get())
+            await self._add_points([server.name for server in servers], news)
+
+    async def _add_points(self, names: list[str], news: "asyncio.Queue[Message]") -> None:
+        waiting = {name: deque[Point](maxlen=KEPT_MESSAGES) for name in names}
+        silent: dict[str, str] = {}  # server -> why it is not waited for
+        since = 0.0  # when the first of the waiting points arrived; 0 if none waits
+        while True:
+            left = since + LATE_S - time.monotonic() if since else None
+            try:  # what has arrived is read even if it is late already
+                message = news.get_nowait() if not news.empty() else await asyncio.wait_for(news.get(), left)
+            except TimeoutError:
+                silent |= {name: f"{name} is late" for name, points in waiting.items() if not points}
+            else:
+                if isinstance(message, Lost):
+                    silent[message.server] = message.reason
+                elif isinstance(message, Point):
+                    silent.pop(message.server, None)
+                    if message.tick.seconds < LONGEST_SECOND_S:
+                        waiting[message.server].append(message)
+            if any(waiting.values()) and all(points or name in silent for name, points in waiting.items()):
+                missing = [name for name, points in waiting.items() if not points]
+                self._hand_out(together([points.popleft() for points in waiting.values() if points], missing))
+                since = 0.0
+            elif len(silent) == len(names) and not isinstance(self._newest, Lost):
+                self._hand_out(Lost("", f"none of {len(names)} servers answers: {next(iter(silent.values()))}"))
+            if any(waiting.values()):
+                since = since or time.monotonic()
+
+
+async def _end(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def _pass_on(queue: "asyncio.Queue[Message]", news: "asyncio.Queue[Message]") -> None:
+    while True:
+        await news.put(await queue.get())
 
 
 class LiveFeeds:
-    """The feeds that this process reads: one for each server with subscribers."""
+    """The feeds that this process reads: one for each server with subscribers, and the sums of several of them."""
 
     def __init__(self) -> None:
         self._feeds: dict[int, LiveFeed] = {}
+        self._sums: dict[str, SumFeed] = {}
 
     def __len__(self) -> int:
         return len(self._feeds)
@@ -179,6 +207,18 @@ class LiveFeeds:
             await feed.leave(queue)
             if feed.idle:
                 self._feeds.pop(server.pk, None)
+
+    @asynccontextmanager
+    async def subscribe_sum(self, environment: str) -> AsyncIterator["asyncio.Queue[Message]"]:
+        """Yield a queue that receives the messages of an environment's servers together; of only one, those of its feed."""
+        feed = self._sums.setdefault(environment, SumFeed(self, environment))
+        queue = feed.join()
+        try:
+            yield queue
+        finally:
+            await feed.leave(queue)
+            if feed.idle:
+                self._sums.pop(environment, None)
 
 
 FEEDS = LiveFeeds()  # those of this web process

@@ -3,7 +3,7 @@
 The browser draws a kind with the sign of static/js/charts/marks.js.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypedDict
@@ -33,17 +33,17 @@ class Marker(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a chart shows: a server, a model ("" for all), and a span of time."""
+    """What a chart shows: servers, a model ("" for all), and a span of time."""
 
-    server: Server
+    servers: Sequence[Server]
     model_name: str
     since: datetime
     until: datetime
 
 
 def _happenings(shown: Shown) -> Iterable[Marker]:
-    """Yield the restarts and failures of the server, and loads."""
-    rows = marked(server=shown.server, model_name=shown.model_name, since=shown.since, until=shown.until)
+    """Yield the restarts and failures of the servers, and loads."""
+    rows = marked(servers=shown.servers, model_name=shown.model_name, since=shown.since, until=shown.until)
     for row in rows[:MOST_OF_A_SOURCE]:
         yield _of_happening(row, shown.model_name)
 
@@ -61,10 +61,13 @@ def _of_happening(row: Happening, model_name: str) -> Marker:
 
 
 def _releases(shown: Shown) -> Iterable[Marker]:
-    """Yield the releases that began to serve."""
-    spans = releases_begun(server=shown.server, since=shown.since, until=shown.until, model_name=shown.model_name)
-    for span in spans[:MOST_OF_A_SOURCE]:
-        yield _of_release(span)
+    """Yield the releases that began to serve; where several servers began one in turn, the first of them."""
+    spans = releases_begun(servers=shown.servers, since=shown.since, until=shown.until, model_name=shown.model_name)
+    before: dict[int, int] = {}  # model -> the release that began last
+    for span in reversed(spans[:MOST_OF_A_SOURCE]):
+        if before.get(span.model_id) != span.release_id:
+            before[span.model_id] = span.release_id
+            yield _of_release(span)
 
 
 def _of_release(span: ReleaseSpan) -> Marker:
@@ -105,12 +108,13 @@ def _of_rollout(row: Rollout, at: datetime, words: str, *, bad: bool) -> Marker:
 
 
 def _alerts(shown: Shown) -> Iterable[Marker]:
-    """Yield the alerts that fired, without those about another server."""
+    """Yield the alerts that fired, without those about other servers."""
     rows = Alert.objects.filter(fired_at__range=(shown.since, shown.until))
     if shown.model_name:
         rows = rows.filter(model_name=shown.model_name)
+    names = {"", *(server.name for server in shown.servers)}
     for row in rows[:MOST_OF_A_SOURCE]:
-        if row.fired_at is not None and row.server_name in ("", shown.server.name):
+        if row.fired_at is not None and row.server_name in names:
             yield {
                 "at": row.fired_at.timestamp(),
                 "kind": "alert",
@@ -124,8 +128,8 @@ def _alerts(shown: Shown) -> Iterable[Marker]:
 SOURCES: tuple[Callable[[Shown], Iterable[Marker]], ...] = (_happenings, _releases, _rollouts, _alerts)
 
 
-def metrics_markers(*, server: Server, start: float, end: float, model_name: str = "") -> list[Marker]:
+def metrics_markers(*, servers: Sequence[Server], start: float, end: float, model_name: str = "") -> list[Marker]:
     """Return the marks from `start` to `end` (Unix seconds), the oldest first. With a model's name, those of other models are
     left out."""
-    shown = Shown(server, model_name, datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC))
+    shown = Shown(servers, model_name, datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC))
     return sorted((marker for source in SOURCES for marker in source(shown)), key=lambda marker: marker["at"])

@@ -1,15 +1,17 @@
-"""The figures of models in lists: now, and in the last quarter of an hour. They take two queries."""
+"""The figures of models in lists: now, and in the last quarter of an hour, of all servers of production together. They take
+two queries."""
 
 import time
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from django.db.models import Count
+from django.db.models import Count, QuerySet
 
 from dashboard.metrics.samples import FINE, FINEST, decode
-from dashboard.metrics.usage import Usage, combine, figures
+from dashboard.metrics.usage import Usage, combine, combine_side_by_side, figures
 from dashboard.models import MetricSample
+from dashboard.servers.selectors import of_production
 
 NOW_SECONDS = 15  # the span of "now"
 SPARK_SECONDS = 15 * 60
@@ -53,7 +55,7 @@ def recent_numbers(names: Iterable[str], now: float | None = None, *, sparks: bo
 def busiest(count: int, now: float | None = None) -> list[tuple[str, Numbers]]:
     """Return at most `count` models with requests in the last quarter of an hour, the busiest now first."""
     now = time.time() if now is None else now
-    rows = MetricSample.objects.filter(resolution__in=(FINEST, FINE), at__gte=int(now) - SPARK_SECONDS)
+    rows = _samples().filter(resolution__in=(FINEST, FINE), at__gte=int(now) - SPARK_SECONDS)
     active = dict(rows.exclude(model_name="").values_list("model_name").annotate(spans=Count("pk")))
     rates = recent_numbers(active, now, sparks=False)
     first = sorted(active, key=lambda name: (-(rates[name].rps or 0), -active[name], name))[:count]
@@ -72,12 +74,16 @@ def _numbers(usage: Usage | None, spark: list[float] | None, watched: bool) -> N
     return Numbers(found["rps"], found["p50"], found["p99"], share, found["pending"], spark or [])
 
 
+def _samples() -> QuerySet[MetricSample]:
+    return MetricSample.objects.filter(of_production("server__"))
+
+
 def _newest(names: set[str], now: float) -> dict[str, Usage]:
-    found: dict[str, list[Usage]] = defaultdict(list)
-    rows = MetricSample.objects.filter(resolution=FINEST, at__gt=int(now) - NOW_SECONDS - 1, model_name__in=names)
-    for name, data in rows.values_list("model_name", "data"):
-        found[name].append(decode(data).usage)
-    return {name: combine(usages) for name, usages in found.items()}
+    found: dict[str, dict[int, list[Usage]]] = defaultdict(lambda: defaultdict(list))
+    rows = _samples().filter(resolution=FINEST, at__gt=int(now) - NOW_SECONDS - 1, model_name__in=names)
+    for name, at, data in rows.values_list("model_name", "at", "data"):
+        found[name][at].append(decode(data).usage)
+    return {name: combine(map(combine_side_by_side, seconds.values())) for name, seconds in found.items()}
 
 
 def _sparks(names: set[str], now: float) -> dict[str, list[float]]:
@@ -85,7 +91,7 @@ def _sparks(names: set[str], now: float) -> dict[str, list[float]]:
     start = int(now) // FINE * FINE - SPARK_SECONDS
     steps = SPARK_SECONDS // SPARK_STEP
     found: dict[str, list[float]] = defaultdict(lambda: [0.0] * steps)
-    rows = MetricSample.objects.filter(resolution=FINE, at__gte=start, model_name__in=names)
+    rows = _samples().filter(resolution=FINE, at__gte=start, model_name__in=names)
     for name, at, data in rows.values_list("model_name", "at", "data"):
         step = min((at - start) // SPARK_STEP, steps - 1)
         found[name][step] += decode(data).requests / SPARK_STEP

@@ -18,11 +18,11 @@ from dashboard.metrics.selectors import (
     metrics_instances,
     metrics_outages,
     metrics_series,
+    metrics_servers,
     metrics_versions,
 )
 from dashboard.metrics.web_process import web_metrics
-from dashboard.servers import selectors as select
-from dashboard.servers.services import LOCAL
+from dashboard.servers.selectors import servers_chosen
 from dashboard.shared.exceptions import Invalid
 from dashboard.web.rest.endpoint import Endpoint, at
 
@@ -36,33 +36,41 @@ class Metrics(Endpoint):
 
     @extend_schema(
         parameters=[
-            OpenApiParameter("server", str, description=f"By default {LOCAL}."),
-            OpenApiParameter("model", str, description="By default the server as a whole."),
+            OpenApiParameter("environment", str, description="All its servers together; by default production."),
+            OpenApiParameter("server", str, description="One server, in place of an environment."),
+            OpenApiParameter("model", str, description="By default the servers as a whole."),
             OpenApiParameter("version", int, description="By default all versions together."),
             OpenApiParameter("each", bool, description="true: adds the series of each version, as `versions`."),
             OpenApiParameter("instances", bool, description="true: adds the series of each instance, as `instances`."),
+            OpenApiParameter("servers", bool, description="true: adds the series of each server, as `servers`."),
             OpenApiParameter("start", float, description="Unix seconds; by default one hour ago."),
             OpenApiParameter("end", float, description="Unix seconds; by default now."),
         ],
         responses=OpenApiTypes.OBJECT,
     )
     def get(self, request: Request) -> Response:
-        """History of requests, latency percentiles, batches, process and GPUs, with the server's `outages`."""
+        """History of requests, latency percentiles, batches, processes and GPUs, with the servers' `outages`.
+
+        Of several servers, requests and histograms add up, and percentiles are of the sum. In an outage none answered.
+        """
         params = request.query_params
         end = _number(params, "end", time.time())
         start = _number(params, "start", end - _HOUR)
         if not end - _MONTH <= start < end:
             raise Invalid("expected a start before the end, at most 31 days apart")
-        server, name = select.server_get(params.get("server", LOCAL)), params.get("model", "")
+        chosen = {key: params.get(key, "") for key in ("server", "environment")}
+        servers, name = servers_chosen(**chosen), params.get("model", "")
         version = int(_number(params, "version", 0)) or None
         each, instances = (bool(name) and params.get(apart) == "true" for apart in ("each", "instances"))
         read = None if each or instances else version
-        history = metrics_history(server=server, start=start, end=end, model_name=name, version=read)
+        history = metrics_history(servers=servers, start=start, end=end, model_name=name, version=read)
         series = metrics_series(history, version=version)
         if each:
             series["versions"] = metrics_versions(history)
         apart = {"instances": metrics_instances(history)} if instances else {}
-        return Response({**series, **apart, "outages": metrics_outages(server=server, start=start, end=end)})
+        if params.get("servers") == "true":
+            apart["servers"] = metrics_servers(history)
+        return Response({**series, **apart, "outages": metrics_outages(servers=servers, start=start, end=end)})
 
 
 def _number(params: Mapping[str, str], name: str, default: float) -> float:

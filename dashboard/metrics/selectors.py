@@ -1,4 +1,8 @@
-"""Metrics history for charts. samples.py and services.py store it."""
+"""Metrics history for charts, of one server or of several together. samples.py and services.py store it.
+
+Of several servers, requests and histograms add up, and percentiles are computed from the sum. A mean of percentiles would hide
+a slow server.
+"""
 
 import math
 import time
@@ -6,13 +10,22 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NotRequired, TypedDict, cast
+from typing import NamedTuple, NotRequired, TypedDict, cast
 
 from django.db.models import Max, QuerySet
 
 from dashboard.metrics.feed import NO_VERSION
 from dashboard.metrics.samples import RESOLUTIONS, ProcessGauges, decode, merge_processes
-from dashboard.metrics.usage import Packed, Usage, combine, combine_side_by_side, figures, instance_key, unpack
+from dashboard.metrics.usage import (
+    Packed,
+    Usage,
+    combine,
+    combine_side_by_side,
+    figures,
+    instance_key,
+    server_key,
+    unpack,
+)
 from dashboard.models import MetricSample, Server
 from dashboard.servers.messages import Gpu
 from dashboard.servers.selectors import outages
@@ -24,6 +37,10 @@ MAX_POINTS = 900
 HEATMAP_POINTS = 200  # the fewest of any chart
 # A range may start this many seconds before the oldest row that must exist, because a request takes time.
 _SLACK_S = 10
+# Charts of many servers read coarser rows, so that they read at most this many rows of each version.
+_MOST_ROWS = 20_000
+# A server whose newest second is older than that of another one by more than this does not delay the newest point of a sum.
+_LATE_S = 5
 _FIGURES = tuple(name for name in figures(Usage(), 1.0) if name != "failures")
 # A heat map has four bands for each doubling of latency, and one band for everything below 16 us.
 _BAND_BUCKETS = 4
@@ -40,6 +57,7 @@ _COMPARED = (
 )  # shown for an earlier span, too
 MOST_VERSIONS = 6
 MOST_INSTANCES = 12
+MOST_SERVERS = 12
 
 Span = tuple[float, float]  # from, to in Unix seconds
 
@@ -50,11 +68,11 @@ class Range(TypedDict):
     step: int  # seconds from one time to the next
     times: list[int]  # Unix seconds
     series: dict[str, list[object]]  # a name of usage.Figures -> its values
-    process: dict[str, list[float | None]]  # "rss" in bytes, "cpu" in cores
+    process: dict[str, list[float | None]]  # "rss" in bytes, "cpu" in cores; of several servers, their sum
     gpus: list[Gpu]  # their last state
     batches: dict[str, int]  # batch size -> executions in the whole range
     failures: dict[str, int]  # reason -> requests in the whole range
-    versions: NotRequired[dict[str, dict[str, list[object]]]]  # metrics_versions or metrics_instances, on request
+    versions: NotRequired[dict[str, dict[str, list[object]]]]  # metrics_versions, -_instances or -_servers, on request
     total: dict[str, object]  # the figures of the whole range, except the series
 
 
@@ -85,7 +103,7 @@ class Before(TypedDict):
 
 
 class DownTime(TypedDict):
-    """An outage of the server, in Unix seconds. No figure counts the requests of that time."""
+    """A time in which no shown server answered, in Unix seconds. No figure counts the requests of that time."""
 
     start: float
     end: float
@@ -95,17 +113,19 @@ class DownTime(TypedDict):
 class History:
     """The rows of a span of time, read once for all that is drawn of them. start, end: in Unix seconds.
 
-    resolution: seconds, of all rows but the newest, which are finer. watched: the start of each span in which `watch` ran ->
-    its seconds, and the gauges of the server's process. usages: version -> the starts and usages of its rows, with the whole
-    server as version 0 if the history is not of a model. instances: usage.instance_key -> the same of one instance.
+    resolution: seconds, of all rows but the newest, which are finer. watched: the spans in which `watch` ran, in order of
+    time. usages: version -> the starts and usages of its rows and the keys of their servers, with the whole servers as version
+    0 if the history is not of a model. instances: usage.instance_key -> the starts and usages of one instance; of several
+    servers, its label names the server. names: the servers by key.
     """
 
     start: float
     end: float
     resolution: int
-    watched: dict[int, tuple[int, ProcessGauges | None]]
-    usages: dict[int, list[tuple[int, Usage]]]
+    watched: "list[_Watched]"
+    usages: dict[int, list[tuple[int, Usage, int]]]
     instances: dict[str, list[tuple[int, Packed]]]
+    names: Mapping[int, str]
 
     def step(self, max_points: int) -> int:
         """Return the seconds of a point of a chart with at most so many points: whole rows."""
@@ -114,32 +134,47 @@ class History:
     def times(self, step: int) -> range:
         return range(int(self.start) - int(self.start) % step, math.ceil(self.end), step)
 
-    def steps(self, step: int, version: int | None = None) -> dict[int, "_Step"]:
-        """Return the points in which `watch` ran, of all versions together or of one, by their start and in order of time."""
+    def steps(self, step: int, version: int | None = None, server: int | None = None) -> dict[int, "_Step"]:
+        """Return the points in which `watch` ran, by their start and in order of time: of all versions together or of one, and
+        of all servers together or of one."""
         found: dict[int, _Step] = defaultdict(_Step)
         first = self.times(step)[0]  # a chart with longer steps may begin a little earlier
-        for at, (seconds, process) in self.watched.items():
-            if at < first:
-                continue
-            one = found[at - at % step]
-            one.seconds += seconds
-            if process is not None:
-                one.processes.append(process)
+        for row in self.watched:
+            if row.at >= first and server in (None, row.server):
+                found[row.at - row.at % step].add(row)
         for number, rows in self.usages.items():
             if version in (None, number):
-                for at, usage in rows:
-                    if at - at % step in found:
+                for at, usage, key in rows:
+                    if server in (None, key) and at - at % step in found:
                         found[at - at % step].usages[at].append(usage)
         return found
 
 
+class _Watched(NamedTuple):
+    """A span in which `watch` read a server's feed: its start, its seconds, the server's key, and the gauges of its process."""
+
+    at: int
+    seconds: int
+    server: int
+    process: ProcessGauges | None
+
+
 @dataclass(slots=True)
 class _Step:
-    """The rows of one point of a chart. seconds: how long `watch` ran in the point's span of time."""
+    """The rows of one point of a chart. seconds: how long `watch` read any of the servers in the point's span of time."""
 
     seconds: int = 0
     usages: dict[int, list[Usage]] = field(default_factory=lambda: defaultdict(list))  # by the start of the span
-    processes: list[ProcessGauges] = field(default_factory=list)
+    processes: dict[int, list[ProcessGauges]] = field(default_factory=lambda: defaultdict(list))  # by server
+    _end: int = 0
+
+    def add(self, row: _Watched) -> None:
+        """Count a span in; spans come in order of time, and those of several servers overlap."""
+        end = row.at + row.seconds
+        self.seconds += max(0, end - max(row.at, self._end))
+        self._end = max(self._end, end)
+        if row.process is not None:
+            self.processes[row.server].append(row.process)
 
     def usage(self) -> Usage:
         spans = [one[0] if len(one) == 1 else combine_side_by_side(one) for one in self.usages.values()]
@@ -148,18 +183,18 @@ class _Step:
 
 def metrics_range(
     *,
-    server: Server,
+    servers: Sequence[Server],
     start: float,
     end: float,
     model_name: str = "",
     version: int | None = None,
     max_points: int = MAX_POINTS,
 ) -> Range:
-    """Return the series of a model or one of its versions, or of the whole server if no name is given.
+    """Return the series of a model or one of its versions, or of the whole servers if no name is given.
 
     start, end: in Unix seconds.
     """
-    history = metrics_history(server=server, start=start, end=end, model_name=model_name, version=version)
+    history = metrics_history(servers=servers, start=start, end=end, model_name=model_name, version=version)
     return metrics_series(history, max_points)
 
 
@@ -176,7 +211,7 @@ def metrics_series(history: History, max_points: int = MAX_POINTS, *, version: i
         "times": times,
         "series": {name: [None if point is None else point[name] for point in shown] for name in _FIGURES},
         "process": _process_series([steps.get(at) for at in times]),
-        "gpus": next((one.processes[-1]["gpus"] for one in reversed(steps.values()) if one.processes), []),
+        "gpus": _gpus(history.watched),
         "batches": total["batch"],
         "failures": total["failures"],
         "total": {name: value for name, value in total.items() if name not in ("batch", "failures")},
@@ -184,10 +219,10 @@ def metrics_series(history: History, max_points: int = MAX_POINTS, *, version: i
 
 
 def metrics_before(
-    *, server: Server, start: float, end: float, ago: int, model_name: str = "", version: int | None = None
+    *, servers: Sequence[Server], start: float, end: float, ago: int, model_name: str = "", version: int | None = None
 ) -> Before:
     """Return the series of the same span `ago` seconds earlier. start, end: of the present span, in Unix seconds."""
-    found = metrics_range(server=server, start=start - ago, end=end - ago, model_name=model_name, version=version)
+    found = metrics_range(servers=servers, start=start - ago, end=end - ago, model_name=model_name, version=version)
     series = {name: found["series"][name] for name in _COMPARED}
     series |= {name: list(values) for name, values in found["process"].items()}
     return {"times": [at + ago for at in found["times"]], "series": series}
@@ -206,9 +241,9 @@ def last_requested(*, server: Server, model_name: str, version: int) -> int | No
 
 
 def metrics_totals(
-    *, server: Server, model_name: str, wanted: Sequence[tuple[Sequence[int], Sequence[Span]]]
+    *, servers: Sequence[Server], model_name: str, wanted: Sequence[tuple[Sequence[int], Sequence[Span]]]
 ) -> list[Totals]:
-    """Return the totals of each pair of versions and spans in `wanted`: the versions together, in these spans of time.
+    """Return the totals of each pair of versions and spans in `wanted`: the versions on all servers, in these spans of time.
 
     A row that crosses the edge of a span counts if its middle is in the span.
     """
@@ -217,10 +252,11 @@ def metrics_totals(
     if not spans:
         return [Totals() for _ in wanted]
     start, end = min(low for low, _ in spans), max(high for _, high in spans)
-    resolution = _resolution(start, end, time.time())
+    resolution = _resolution(start, end, time.time(), len(servers))
     usages: list[list[Usage]] = [[] for _ in wanted]
-    for length, low, high in _segments(server, resolution, int(start) - int(start) % resolution, math.ceil(end)):
-        rows = MetricSample.objects.filter(server=server, resolution=length, at__gte=low, at__lt=high)
+    first = int(start) - int(start) % resolution
+    for keys, length, low, high in _segments(servers, resolution, first, math.ceil(end)):
+        rows = MetricSample.objects.filter(server__in=keys, resolution=length, at__gte=low, at__lt=high)
         rows = rows.filter(model_name=model_name, version__in=numbers)
         for at, version, data in rows.values_list("at", "version", "data"):
             middle = (max(at, start) + min(at + length, end)) / 2
@@ -250,10 +286,15 @@ def metrics_heatmap(history: History, max_points: int = HEATMAP_POINTS) -> Heatm
     return {"step": step, "times": times, "bounds_ms": bounds, "counts": counts}
 
 
-def metrics_outages(*, server: Server, start: float, end: float) -> list[DownTime]:
-    """Return the server's outages between two moments (Unix seconds), the oldest first."""
-    found = outages(server, datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC))
-    return [{"start": one.start.timestamp(), "end": one.end.timestamp() if one.end else end} for one in found]
+def metrics_outages(*, servers: Sequence[Server], start: float, end: float) -> list[DownTime]:
+    """Return the times between two moments (Unix seconds) in which none of the servers answered, the oldest first."""
+    since, until = datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC)
+    down: list[tuple[datetime, datetime]] = [(datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))]
+    for server in servers:
+        own = [(one.start, one.end or until) for one in outages(server, since, until)]
+        pairs = [(max(one[0], other[0]), min(one[1], other[1])) for one in down for other in own]
+        down = [pair for pair in pairs if pair[0] < pair[1]]
+    return [{"start": low.timestamp(), "end": high.timestamp()} for low, high in down if servers]
 
 
 def metrics_versions(history: History, max_points: int = MAX_POINTS) -> dict[str, dict[str, list[object]]]:
@@ -289,6 +330,24 @@ def metrics_instances(history: History, max_points: int = MAX_POINTS) -> dict[st
     return found
 
 
+def metrics_servers(history: History, max_points: int = MAX_POINTS) -> dict[str, dict[str, list[object]]]:
+    """Return the series of each server, by usage.server_key and figure, at the times of metrics_series: the MOST_SERVERS
+    busiest ones."""
+    step = history.step(max_points)
+    requests: Counter[int] = Counter(dict.fromkeys(history.names, 0))
+    for rows in history.usages.values():
+        for _, usage, server in rows:
+            requests[server] += usage.success + usage.fail
+    found = {}
+    for server, _ in requests.most_common(MOST_SERVERS):
+        points = {at: figures(one.usage(), one.seconds) for at, one in history.steps(step, server=server).items()}
+        found[server_key(history.names[server])] = {
+            name: [points[at][name] if at in points else None for at in history.times(step)]  # type: ignore[literal-required]
+            for name in _VERSION_FIGURES
+        }
+    return found
+
+
 def _usages_of(rows: list[tuple[int, Packed]], step: int) -> dict[int, Usage]:
     """Return the usage of one instance in each point of a chart, by its start."""
     found: dict[int, list[Packed]] = defaultdict(list)
@@ -299,38 +358,69 @@ def _usages_of(rows: list[tuple[int, Packed]], step: int) -> dict[int, Usage]:
 
 # -- reading ---------------------------------------------------------------------------------------------------------
 def metrics_history(
-    *, server: Server, start: float, end: float, model_name: str = "", version: int | None = None
+    *, servers: Sequence[Server], start: float, end: float, model_name: str = "", version: int | None = None
 ) -> History:
-    """Read what charts of a span (Unix seconds) are drawn from: of a model, one of its versions, or the whole server."""
-    resolution = _resolution(start, end, time.time())
-    watched: dict[int, tuple[int, ProcessGauges | None]] = {}
-    usages: dict[int, list[tuple[int, Usage]]] = defaultdict(list)
+    """Read what charts of a span (Unix seconds) are drawn from: of a model, one of its versions, or the whole servers."""
+    resolution = _resolution(start, end, time.time(), len(servers))
+    watched: list[_Watched] = []
+    usages: dict[int, list[tuple[int, Usage, int]]] = defaultdict(list)
     instances: dict[str, list[tuple[int, Packed]]] = defaultdict(list)
-    found = History(start, end, resolution, watched, usages, instances)
-    for span, low, high in _segments(server, resolution, found.times(found.step(HEATMAP_POINTS))[0], math.ceil(end)):
-        for at, data in metrics_rows(server, "", span, low, high).order_by("at").values_list("at", "data"):
+    names = {server.pk: server.name for server in servers}
+    found = History(start, end, resolution, watched, usages, instances, names)
+    first = found.times(found.step(HEATMAP_POINTS))[0]
+    for keys, span, low, high in _segments(servers, resolution, first, math.ceil(end)):
+        for key, at, data in _rows(keys, "", span, low, high).values_list("server", "at", "data"):
             sample = decode(data)
-            watched[at] = span, sample.process
+            watched.append(_Watched(at, span, key, sample.process))
             if not model_name:
-                usages[0].append((at, sample.usage))
+                usages[0].append((at, sample.usage, key))
         if model_name:
-            rows = metrics_rows(server, model_name, span, low, high, version)
-            for number, at, data in rows.values_list("version", "at", "data"):
+            rows = _rows(keys, model_name, span, low, high, version)
+            for key, number, at, data in rows.values_list("server", "version", "at", "data"):
                 sample = decode(data)
-                usages[number].append((at, sample.usage))
+                usages[number].append((at, sample.usage, key))
                 for label, packed in sample.instances.items():
+                    label = f"{label} {server_key(names[key])}" if len(servers) > 1 else label
                     instances[instance_key(number, label)].append((at, packed))
+    watched.sort(key=lambda row: (row.at, row.seconds))
+    _drop_unsettled(found)
     return found
+
+
+def _drop_unsettled(history: History) -> None:
+    """Remove the newest seconds that not every server has stored yet, because they would look like a decrease.
+
+    A server that is late by more than _LATE_S does not answer, and the sum goes on without it.
+    """
+    newest: dict[int, int] = {}
+    for row in history.watched:
+        newest[row.server] = max(newest.get(row.server, 0), row.at + row.seconds)
+    last = max(newest.values(), default=0)
+    until = min((at for at in newest.values() if at >= last - _LATE_S), default=0)
+    if until == last:
+        return
+    history.watched[:] = [row for row in history.watched if row.at < until]
+    for usages in history.usages.values():
+        usages[:] = [row for row in usages if row[0] < until]
+    for packed in history.instances.values():
+        packed[:] = [row for row in packed if row[0] < until]
 
 
 def metrics_rows(
     server: Server, model_name: str, resolution: int, start: int, end: int, version: int | None = None
 ) -> QuerySet[MetricSample]:
-    """Return the rows of a model, of one of its versions, or of the whole server ("") that begin in [start, end).
+    """Return the rows of a model, of one of its versions, or of the whole server ("") that begin in [start, end)."""
+    return _rows([server.pk], model_name, resolution, start, end, version)
+
+
+def _rows(
+    servers: Sequence[int], model_name: str, resolution: int, start: int, end: int, version: int | None = None
+) -> QuerySet[MetricSample]:
+    """Return the rows of servers (their keys), as metrics_rows.
 
     The query names the versions: without them, SQLite reads the rows of all models of that time.
     """
-    rows = MetricSample.objects.filter(server=server, model_name=model_name, resolution=resolution)
+    rows = MetricSample.objects.filter(server__in=servers, model_name=model_name, resolution=resolution)
     if not model_name:
         versions = [0]
     elif version is not None:
@@ -340,31 +430,46 @@ def metrics_rows(
     return rows.filter(version__in=versions, at__gte=start, at__lt=end)
 
 
-def _resolution(start: float, end: float, now: float) -> int:
-    """Return the coarsest resolution that gives ENOUGH_POINTS; a coarser one if finer rows do not reach back to the start."""
+def _resolution(start: float, end: float, now: float, servers: int = 1) -> int:
+    """Return the coarsest resolution that gives ENOUGH_POINTS; a coarser one if finer rows do not reach back to the start, or
+    the rows of so many servers would be too many."""
     finest_first = sorted(RESOLUTIONS)
     enough = [span for span in finest_first if (end - start) / span >= ENOUGH_POINTS]
     wanted = max(enough, default=finest_first[0])
     kept = [span for span in finest_first if span >= wanted and start >= now - RESOLUTIONS[span] - _SLACK_S]
-    return kept[0] if kept else finest_first[-1]
+    few = [span for span in kept if servers * (end - start) / span <= _MOST_ROWS]
+    return next(iter(few or kept), finest_first[-1])
 
 
-def _segments(server: Server, resolution: int, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the parts of a range as (resolution, from, to). The newest part is read from finer rows because it is not
-    merged yet."""
+def _segments(
+    servers: Sequence[Server], resolution: int, start: int, end: int
+) -> Iterator[tuple[list[int], int, int, int]]:
+    """Yield the parts of a range as (keys of servers, resolution, from, to). The newest part is read from finer rows because
+    it is not merged yet; where it begins may differ between servers."""
+    begins = {server.pk: start for server in servers}
     for span in sorted((one for one in RESOLUTIONS if one <= resolution), reverse=True):
-        yield span, start, end
-        newest = metrics_rows(server, "", span, start, end).aggregate(newest=Max("at"))["newest"]
-        start = start if newest is None else newest + span
+        alike: dict[int, list[int]] = defaultdict(list)
+        for key, low in begins.items():
+            alike[low].append(key)
+        for low, keys in alike.items():
+            yield keys, span, low, end
+            newest = _rows(keys, "", span, low, end).order_by().values_list("server").annotate(newest=Max("at"))
+            begins |= {key: at + span for key, at in newest}
 
 
 # -- shaping ---------------------------------------------------------------------------------------------------------
 def _process_series(steps: list[_Step | None]) -> dict[str, list[float | None]]:
-    merged = [merge_processes(step.processes) if step is not None and step.processes else None for step in steps]
+    each = [[merge_processes(one) for one in step.processes.values()] if step is not None else [] for step in steps]
     return {
-        "rss": [None if one is None else one["rss"] for one in merged],
-        "cpu": [None if one is None else one["cpu"] for one in merged],
+        "rss": [sum(one["rss"] for one in merged) if merged else None for merged in each],
+        "cpu": [sum(one["cpu"] for one in merged) if merged else None for merged in each],
     }
+
+
+def _gpus(watched: list[_Watched]) -> list[Gpu]:
+    """Return the last state of each server's GPUs."""
+    last = {row.server: row.process["gpus"] for row in watched if row.process is not None}
+    return [gpu for gpus in last.values() for gpu in gpus]
 
 
 def _bands(usage: Usage) -> dict[int, int]:

@@ -81,7 +81,7 @@ class Usage:
     def pack(self) -> Packed:
         """Return the stored form."""
         packed: Packed = {}
-        for name in (*_SUMS, *_PEAKS):
+        for name in (*SUMS, *_PEAKS):
             if value := getattr(self, name):
                 packed[name] = value
         for name in _COUNTS:
@@ -92,7 +92,7 @@ class Usage:
 
 _PEAKS = ("pending", "in_flight")
 _COUNTS = tuple(entry.name for entry in fields(Usage) if entry.default_factory is dict)
-_SUMS = tuple(entry.name for entry in fields(Usage) if entry.name not in (*_PEAKS, *_COUNTS))
+SUMS = tuple(entry.name for entry in fields(Usage) if entry.name not in (*_PEAKS, *_COUNTS))
 
 
 def unpack(packed: Packed) -> Usage:
@@ -108,7 +108,7 @@ def combine(usages: Iterable[Usage]) -> Usage:
     """Return the usage of consecutive spans together: sums add up, and the highest peak counts."""
     total = Usage()
     for usage in usages:
-        for name in _SUMS:
+        for name in SUMS:
             setattr(total, name, getattr(total, name) + getattr(usage, name))
         for name in _PEAKS:
             setattr(total, name, max(getattr(total, name), getattr(usage, name)))
@@ -129,7 +129,7 @@ def combine_side_by_side(usages: list[Usage]) -> Usage:
 def since(now: Usage, before: Usage) -> Usage:
     """Return the difference of two readings of cumulative counters, with pending and in_flight as in `now`."""
     grown = replace(now)
-    for name in _SUMS:
+    for name in SUMS:
         setattr(grown, name, getattr(now, name) - getattr(before, name))
     for name in _COUNTS:
         setattr(grown, name, subtract(getattr(now, name), getattr(before, name)))
@@ -172,6 +172,11 @@ def figures(usage: Usage, seconds: float) -> Figures:
 def instance_key(version: int, label: str) -> str:
     """Return the name of an instance among those of all versions of its model."""
     return f"{version} {label}"
+
+
+def server_key(name: str) -> str:
+    """Return the name of a server among series, in which versions and instances begin with a digit."""
+    return f"on {name}"
 
 
 def _mean_ms(nanoseconds: int, count: int) -> float | None:

@@ -36,12 +36,14 @@ class BatchOutput(TypedDict):
 class BatchPlan(TypedDict, total=False):
     """The decisions of the person who started a batch job.
 
-    version: the number or alias that answers. most_errors: the most rows that may be refused before the job ends.
+    version: the number or alias that answers. server: the name of the server that answers; missing in plans of earlier
+    releases, and then it is LOCAL. most_errors: the most rows that may be refused before the job ends.
     """
 
     inputs: list[BatchInput]
     outputs: list[BatchOutput]
     version: str
+    server: str
     most_errors: int
 
 

@@ -16,7 +16,7 @@ from dashboard.metrics.selectors import metrics_rows
 from dashboard.metrics.usage import Usage
 from dashboard.models import MetricSample, Objective, ObjectiveCount
 from dashboard.objectives.burn import HOUR, MINUTE, PERIOD_S
-from dashboard.servers.selectors import production_servers
+from dashboard.servers.selectors import of_production, production_servers
 from repository.core.histogram import BOUNDS_US
 
 _COARSE = max(one for one in RESOLUTIONS if one < HOUR)  # of the days whose minutes are gone
@@ -68,7 +68,7 @@ def objectives_count(now: float, seconds: int) -> None:
         return
     start = int(now - seconds) // MINUTE * MINUTE
     rows = MetricSample.objects.exclude(model_name="").filter(
-        _newest_seconds(start) | Q(resolution=FINE, at__gte=start)
+        of_production("server__"), _newest_seconds(start) | Q(resolution=FINE, at__gte=start)
     )
     names = {one.model.name for one in found}
     if len(names) <= _MOST_NAMES:

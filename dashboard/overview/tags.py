@@ -139,7 +139,12 @@ def _range(context: template.Context) -> str:
 
 @register.inclusion_tag("metrics/charts_config.html", takes_context=True)
 def charts_config(
-    context: template.Context, model: str = "", server: str = "", range: str = "", version: str = ""
+    context: template.Context,
+    model: str = "",
+    server: str = "",
+    range: str = "",
+    version: str = "",
+    environment: str = "",
 ) -> dict[str, object]:
     """Return the configuration of static/js/charts/board.js, with the choices in the address of the page."""
     request = context["request"]
@@ -151,6 +156,7 @@ def charts_config(
         "live": "/ws/live/",
         "model": model,
         "server": server,
+        "environment": environment,
         "range": range or _range(context),
         "zoom": zoom if all(part.isdigit() for part in zoom) else None,
         "compare": request.GET.get("compare", ""),

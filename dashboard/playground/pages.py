@@ -21,7 +21,8 @@ from dashboard.playground.client_protocols import client_protocols
 from dashboard.playground.labels import output_labels
 from dashboard.releases.example_fit import misfit
 from dashboard.releases.selectors import current_document
-from dashboard.servers.selectors import servers
+from dashboard.servers.selectors import offered_servers, servers
+from dashboard.servers.services import LOCAL
 from dashboard.shared.choices import VersionState
 from dashboard.shared.model_logs import model_log_tail
 from dashboard.web.addresses import get
@@ -69,6 +70,8 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
         "compared": chosen[1] if len(chosen) > 1 and not traits.decoupled else None,
         "snippet_kinds": [*asking, *(row for row in SNIPPETS if row[0] == "grpc" or not traits.decoupled)],
         "other_streams": [one.streams for one in others] if handler else [],
+        "servers": offered_servers(),
+        "server": request.GET.get("server", LOCAL),
         "log_lines": model_log_tail(name, LOG_LINES) if handler else [],
         "socket": f"/ws/models/{quote(name, safe='')}/log/",
         "page": (page := page_of(request, examples(model), EXAMPLES)),
@@ -82,6 +85,8 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
             "own_signatures": not fields.get("inputs"),
             "addresses": _rest_addresses(name, streams=traits.decoupled),
             "server": addresses,
+            "servers": {one.name: {"http": one.http_url, "grpc": one.grpc_url} for one in servers()},
+            "local": LOCAL,
             "handler": handler,
             **facts,
             "archive_versions": head["summary"].archive_versions,
@@ -149,7 +154,7 @@ def _rest_addresses(name: str, *, streams: bool) -> dict[str, str]:
 
 
 def _addresses() -> dict[str, str]:
-    """Return the bundled server's addresses; "" for a protocol that it does not serve."""
+    """Return the addresses of the first bundled server; "" for a protocol that it does not serve."""
     server = servers().first()
     if server is None:
         return {"http": "", "grpc": ""}

@@ -1,4 +1,4 @@
-"""Inference over REST: forwards requests to the bundled server, and streams the responses of decoupled models."""
+"""Inference over REST: forwards requests to a server, and streams the responses of decoupled models."""
 
 import json
 from collections.abc import AsyncIterator
@@ -7,15 +7,16 @@ from typing import Any
 from django.db import close_old_connections
 from django.http import HttpResponse, StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
 from dashboard.access.authorisation import Actor, Right, require_inference
+from dashboard.models import Server
 from dashboard.servers.client import ServerClient, ServerConnections
 from dashboard.servers.fair_shares import async_inference_slot, inference_slot
-from dashboard.servers.selectors import server_get
+from dashboard.servers.selectors import server_asked
 from dashboard.servers.services import LOCAL
 from dashboard.servers.streaming import Part, parts_of, request_of
 from dashboard.shared.client_gone import go_on
@@ -29,6 +30,11 @@ from repository.core.tensors import tensor_json
 MAX_BODY_BYTES = 64 << 20
 _REQUEST_HEADERS = ("Content-Type", "Content-Encoding", "Inference-Header-Content-Length")
 _RESPONSE_HEADERS = ("content-type", "inference-header-content-length")
+_SERVER = OpenApiParameter("server", str, description=f"The server that gets the request; by default {LOCAL}.")
+
+
+def _server(request: Request) -> Server:
+    return server_asked(request.query_params.get("server", ""))
 
 
 @at("models/<str:name>/infer", "api_model_infer")
@@ -40,15 +46,16 @@ class Infer(Endpoint):
     parser_classes = [RawParser]
 
     @extend_schema(
+        parameters=[_SERVER],
         request={"application/json": OpenApiTypes.OBJECT, "application/octet-stream": OpenApiTypes.BINARY},
         responses=OpenApiTypes.OBJECT,
     )
     def post(self, request: Request, name: str, version: str = "") -> HttpResponse:
-        """Forwards an inference request of the KServe V2 protocol to the bundled server, and returns its answer."""
+        """Forwards an inference request of the KServe V2 protocol to a server, and returns its answer."""
         require_inference(self.actor, name)
         headers = {key: request.headers[key] for key in _REQUEST_HEADERS if key in request.headers}
         body = read_body(request, self.max_body_bytes)
-        client = ServerClient(server_get(LOCAL), self.connections, self.actor.person)
+        client = ServerClient(_server(request), self.connections, self.actor.person)
         with inference_slot(self.actor):
             go_on()  # the client may have gone while the request waited for its slot
             answer = client.infer_raw(name, body, headers, version=version)
@@ -80,6 +87,7 @@ class InferStream(Endpoint):
     max_body_bytes = MAX_BODY_BYTES
 
     @extend_schema(
+        parameters=[_SERVER],
         request=InferStreamSerializer,
         responses={(200, "application/x-ndjson"): OpenApiTypes.STR},
     )
@@ -94,7 +102,7 @@ class InferStream(Endpoint):
         except InvalidExample as error:
             raise Invalid(error.message) from None
         asked = request_of(name, version, given.inputs, given.parameters)
-        lines = _lines(parts_of(server_get(LOCAL), asked, self.actor.person), self.actor)
+        lines = _lines(parts_of(_server(request), asked, self.actor.person), self.actor)
         response = StreamingHttpResponse(lines, content_type=LinesRenderer.media_type)
         close_old_connections()  # a long stream must not hold a session of the database
         response["Cache-Control"] = "no-store"

@@ -1,7 +1,7 @@
 """Reads releases: the wanted one, the serving one, the release to which *go back* returns, and the state of each release."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -121,15 +121,18 @@ def same_content(one: Release, other: Release) -> bool:
     return one.versions == other.versions and one.document.same_meaning(other.document, one.versions)
 
 
-def releases_begun(*, server: Server, since: datetime, until: datetime, model_name: str = "") -> QuerySet[ReleaseSpan]:
-    """Return the spans in which a model began to serve another release than before, the newest first. model_name: "" for all.
+def releases_begun(
+    *, servers: Sequence[Server], since: datetime, until: datetime, model_name: str = ""
+) -> QuerySet[ReleaseSpan]:
+    """Return the spans in which a model began to serve another release than before on one of the servers, the newest first.
+    model_name: "" for all.
 
     Spans in which the same release serves again after a restart of its server are left out.
     """
     earlier = ReleaseSpan.objects.filter(
         model=OuterRef("model"), server=OuterRef("server"), started_at__lt=OuterRef("started_at")
     ).order_by("-started_at", "-id")
-    spans = ReleaseSpan.objects.filter(server=server, started_at__gte=since, started_at__lte=until)
+    spans = ReleaseSpan.objects.filter(server__in=servers, started_at__gte=since, started_at__lte=until)
     if model_name:
         spans = spans.filter(model__name=model_name)
     spans = spans.annotate(before=Coalesce(Subquery(earlier.values("release")[:1]), 0, output_field=BigIntegerField()))

@@ -5,12 +5,13 @@ from typing import NamedTuple
 
 from django.db.models import Q, QuerySet
 
-from dashboard.models import ModelState, Server, ServerEvent, WatchLease
+from dashboard.models import ModelState, Server, ServerEnvironment, ServerEvent, WatchLease
 from dashboard.models.environment import PRODUCTION
 from dashboard.servers.server_state import BUILD, PROCESSES, VERSION
+from dashboard.servers.services import LOCAL
 from dashboard.shared import heartbeat
 from dashboard.shared.choices import EventKind, ServerStatus
-from dashboard.shared.exceptions import NotFound
+from dashboard.shared.exceptions import Invalid, NotFound
 from repository.core.server_version import is_compiled
 
 ANSWERING = (ServerStatus.RUNNING, ServerStatus.READY)
@@ -40,6 +41,36 @@ def server_get(name: str) -> Server:
         return servers().get(name=name)
     except Server.DoesNotExist:
         raise NotFound(f"there is no server named '{name}'") from None
+
+
+def server_asked(name: str = "") -> Server:
+    """Return the server that gets requests of the dashboard: the named one, else LOCAL. Raises NotFound if there is none."""
+    return server_get(name or LOCAL)
+
+
+def offered_servers() -> list[tuple[str, str]]:
+    """Return the names and labels of the servers that a page offers for requests; [] if there is only LOCAL."""
+    found = [(one.name, one.environment.name if one.environment else PRODUCTION) for one in servers()]
+    return [(name, f"{name}, {environment}") for name, environment in found] if [*dict(found)] != [LOCAL] else []
+
+
+def servers_of(name: str) -> list[Server]:
+    """Return the servers of an environment. Raises NotFound if there is none of that name."""
+    if name == PRODUCTION:
+        return list(production_servers())
+    if not ServerEnvironment.objects.filter(name=name).exists():
+        raise NotFound(f"there is no environment named '{name[:40]}'")
+    return list(servers().filter(environment__name=name))
+
+
+def servers_chosen(*, server: str = "", environment: str = "") -> list[Server]:
+    """Return the named server, or the servers of the named environment: by default those of production.
+
+    Raises NotFound for an unknown name, and Invalid if both are named.
+    """
+    if server and environment:
+        raise Invalid("expected a server or an environment, not both")
+    return [server_get(server)] if server else servers_of(environment or PRODUCTION)
 
 
 def answers(server: Server) -> bool:

@@ -1,10 +1,13 @@
 """The shapes of inference servers as JSON in the REST API. The rules are in services."""
 
+from typing import Any
+
 from rest_framework import serializers
 
 from dashboard import models
 from dashboard.servers.memory import Device, Fit, Holder, Part, Picture
 from dashboard.servers.selectors import Running
+from dashboard.servers.services import LOCAL
 from dashboard.shared.heartbeat import PROCESSES
 
 
@@ -62,6 +65,14 @@ class ServerSerializer(serializers.ModelSerializer[models.Server]):
             "state",
             "model_count",
         ]
+
+
+class AskedServerSerializer(serializers.Serializer[Any]):
+    """The server that gets requests of the dashboard."""
+
+    server = serializers.CharField(
+        required=False, allow_blank=True, default="", max_length=64, help_text=f"Its name; by default {LOCAL}."
+    )
 
 
 class EventSerializer(serializers.ModelSerializer[models.ServerEvent]):

@@ -10,7 +10,7 @@ from typing import TypedDict
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from dashboard.models import Model, ModelState, ModelSync, Release, Server, ServerState
@@ -99,12 +99,22 @@ def server_seen(*, server: Server, ready: bool, instance: str) -> None:
     ready: every wanted model is loaded or has failed. instance: the server's id of its process, "" while it is not known.
     """
     changes: dict[str, object] = {"state": ServerStatus.READY if ready else ServerStatus.RUNNING}
+    rows = ServerState.objects.filter(server=server)
     if instance:
         changes["instance"] = instance
-    rows = ServerState.objects.filter(server=server)
+        if not server.bundled:  # `up` counts and records the restarts of the bundled one
+            _count_restart(rows, server, instance)
     rows.exclude(**changes).update(**changes)
     with quietly():
         rows.update(checked_at=timezone.now())
+
+
+def _count_restart(rows: QuerySet[ServerState], server: Server, instance: str) -> None:
+    with transaction.atomic():
+        another = rows.exclude(instance__in=("", instance))
+        if another.update(restarts=F("restarts") + 1, instance=instance, started_at=timezone.now()):
+            message = "Another process of the server answers: it was restarted."
+            server_event_record(server=server, kind=EventKind.RESTARTED, message=message)
 
 
 def last_seen(*, server: Server) -> datetime | None:

@@ -24,7 +24,7 @@ from dashboard.releases.selectors import (
     serving_release,
 )
 from dashboard.releases.signatures import answering_version, tensor_changes
-from dashboard.servers.selectors import servers
+from dashboard.servers.selectors import production_servers
 from dashboard.shared.exceptions import Invalid
 from repository.config.lines import unified
 
@@ -250,11 +250,9 @@ def _golden(check: ReleaseCheck) -> list[dict[str, Any]]:
 # -- both sides --------------------------------------------------------------------------------------------------------
 def _with_figures(model: Model, *sides: Side) -> list[Side]:
     """Return the sides with their figures of the last 24 hours; for a release, of the time in which it served."""
-    server, end = servers().first(), time.time()
-    if server is None:
-        return list(sides)
+    end = time.time()
     wanted = [(side.versions, _last_day(side, end)) for side in sides]
-    totals = metrics_totals(server=server, model_name=model.name, wanted=wanted)
+    totals = metrics_totals(servers=list(production_servers()), model_name=model.name, wanted=wanted)
     return [replace(side, figures=figures) for side, figures in zip(sides, totals, strict=True)]
 
 

@@ -23,12 +23,13 @@ import { listenToTools, showTools } from "./tools.js";
  * @property {string} history the address of the history
  * @property {string} live the path of the WebSocket
  * @property {string} model the name of the model; "" for all models
- * @property {string} server the name of the server; "" for the first server
+ * @property {string} server the name of a server; "" for all servers of the environment together
+ * @property {string} environment the name of an environment; "" for production, or if there is a server
  * @property {Range} range
  * @property {[string, string] | null} zoom two moments in unix seconds
  * @property {string} compare a key of EARLIER, or "" for no comparison
  * @property {string} heat "yes" for a heat map of latency, "no" for lines, "" for a heat map of long ranges
- * @property {string} version EACH or INSTANCES for a line for each version or instance, a number for one version, "" for all
+ * @property {string} version EACH, INSTANCES or SERVERS for a line for each version, instance or server, a number for one version, "" for all
  *   versions together
  *
  * @typedef {"15m" | "1h" | "6h" | "24h" | "7d" | "30d"} Range a span of time that ends now
@@ -51,6 +52,7 @@ import { listenToTools, showTools } from "./tools.js";
 const SPANS = { "15m": 900, "1h": 3600, "6h": 21600, "24h": 86400, "7d": 604800, "30d": 2592000 };
 const EACH = "each";
 const INSTANCES = "instances";
+const SERVERS = "servers";
 /** The spans with which the charts can be compared, and their words. @type {Record<string, string>} */
 const EARLIER = { day: "a day before", week: "a week before" };
 const LISTED_MARKERS = 6;
@@ -120,9 +122,8 @@ export class Board {
     this.plots = $$("[data-chart]").map((figure) => new Plot(figure, handlers));
     this.#listen();
     this.#load();
-    const query = new URLSearchParams();
-    if (this.config.model) query.set("model", this.config.model);
-    if (this.config.server) query.set("server", this.config.server);
+    const { model, server, environment } = this.config;
+    const query = new URLSearchParams(Object.entries({ model, server, environment }).filter(([, value]) => value));
     /** @type {ReconnectingSocket<Point>} */
     this.live = new ReconnectingSocket(`${this.config.live}${query.size ? `?${query}` : ""}`, {
       onMessage: (message) => this.#take(message),
@@ -131,9 +132,17 @@ export class Board {
     setInterval(() => this.#tick(), 1000);
   }
 
-  /** Whether each version or each instance has lines of its own. */
+  /** Whether each version, instance or server has lines of its own. */
   get #apart() {
-    return this.version === EACH || this.version === INSTANCES;
+    return [EACH, INSTANCES, SERVERS].includes(this.version);
+  }
+
+  /**
+   * Returns the figures of a live point that have lines of their own.
+   * @param {Point} message
+   */
+  #parts({ versions, instances, servers }) {
+    return (this.version === EACH ? versions : this.version === INSTANCES ? instances : servers) ?? {};
   }
 
   /** The server's time in unix seconds. */
@@ -222,9 +231,9 @@ export class Board {
   /** Returns the address of the history of the shown span. */
   #history() {
     const [start, end] = this.window.map(String);
-    const { model, server } = this.config;
+    const { model, server, environment } = this.config;
     const { version, compare, heat } = this;
-    return `${this.config.history}?${new URLSearchParams({ model, server, start, end, version, compare, heat })}`;
+    return `${this.config.history}?${new URLSearchParams({ model, server, environment, start, end, version, compare, heat })}`;
   }
 
   /** @param {Pick<HistoryAnswer, "markers" | "outages">} answer */
@@ -268,12 +277,12 @@ export class Board {
   /** @param {Point} message */
   #take(message) {
     this.onPoint(message);
-    const apart = this.#apart && (this.version === EACH ? message.versions : message.instances);
-    const reported = Object.keys(apart || {});
+    const apart = this.#apart ? this.#parts(message) : {};
+    const reported = Object.keys(apart);
     if (this.#loaded && reported.some((version) => !this.#versions.includes(version))) {
       this.#showVersions([...new Set([...this.#versions, ...reported])]);
     }
-    const row = rowOf({ ...message, versions: apart || {} }, this.#figures(message), this.#versions);
+    const row = rowOf({ ...message, versions: apart }, this.#figures(message), this.#versions);
     if (this.#store.step <= LONGEST_LIVE_STEP_S && row.at > this.#store.newest) this.#store.append(row);
     this.#fresh = true;
   }

@@ -162,7 +162,7 @@ const NO_VERSION = "0";
 /**
  * Returns a kind of chart with lines for each version, or the unchanged kind if the chart cannot show versions separately.
  * @param {string} name the name of a kind
- * @param {string[]} all versions
+ * @param {string[]} all versions, instances, or servers as "on NAME"
  * @returns {ChartKind}
  */
 export function kindByVersion(name, all) {
@@ -172,7 +172,7 @@ export function kindByVersion(name, all) {
   const each = (series, what, dash) =>
     versions.map((version, index) => {
       const colour = VERSION_COLOURS[index % VERSION_COLOURS.length];
-      return [ofVersion(series, version), colour, `version ${version}${what}`, dash];
+      return [ofVersion(series, version), colour, `${/^\d/.test(version) ? "version " : ""}${version}${what}`, dash];
     });
   /** @type {ShownSeries[]} */
   const unserved = all.includes(NO_VERSION) ? [[ofVersion("errors", NO_VERSION), "failed", "none served"]] : [];

@@ -39,7 +39,8 @@ export function listenToTools(charts) {
   $("#chart-server")?.addEventListener("change", ({ target }) => {
     if (!(target instanceof HTMLSelectElement)) return;
     const url = new URL(location.href);
-    url.searchParams.set("server", target.value);
+    for (const name of ["server", "environment"]) url.searchParams.delete(name);
+    for (const [name, value] of new URLSearchParams(target.value)) url.searchParams.set(name, value);
     location.assign(url);
   });
   listenToFields(charts);

@@ -5,6 +5,7 @@ import { $, need } from "../core/dom.js";
 const QUIET_AFTER_MS = 4000;
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 8000;
+const LISTED = 3;
 
 /**
  * Returns the wait before the next attempt to connect.
@@ -19,24 +20,35 @@ export function retryDelay(tries) {
  * Returns a text about the freshness of a page's numbers.
  * @param {boolean} fresh
  * @param {number | null} age milliseconds since the newest message; null before the first
+ * @param {string[]} [missing] the servers that are not in the numbers
  * @returns {string}
  */
-export function freshnessText(fresh, age) {
-  if (fresh) return "up to date";
+export function freshnessText(fresh, age, missing = []) {
+  if (fresh) return missing.length ? `up to date, without ${listed(missing)}` : "up to date";
   return age === null ? "connecting" : `last update ${Math.round(age / 1000)} s ago, reconnecting`;
+}
+
+/**
+ * Returns names in words: at most LISTED of them.
+ * @param {string[]} names
+ */
+function listed(names) {
+  const more = names.length - LISTED;
+  return names.slice(0, LISTED).join(", ") + (more > 0 ? ` and ${more} more` : "");
 }
 
 /**
  * Shows the freshness of the page's numbers in a note, and marks the numbers while they are old.
  * @param {boolean} fresh
  * @param {number | null} age milliseconds since the newest message; null before the first
+ * @param {string[]} [missing] the servers that are not in the numbers
  */
-export function showFreshness(fresh, age) {
+export function showFreshness(fresh, age, missing = []) {
   need("#main", HTMLElement).classList.toggle("is-stale", !fresh);
   const note = $("#freshness");
   if (!note) return;
-  note.dataset.live = String(fresh);
-  const text = freshnessText(fresh, age);
+  note.dataset.live = String(fresh && !missing.length);
+  const text = freshnessText(fresh, age, missing);
   if (note.textContent !== text) note.textContent = text;
 }
 
@@ -44,8 +56,9 @@ export function showFreshness(fresh, age) {
  * @template Message
  * @typedef {object} SocketHandlers
  * @property {(message: Message) => void} onMessage called for each message except Trouble
- * @property {(fresh: boolean, age: number | null) => void} [onFresh] called with each message, and each second without a
- *   message; age: milliseconds since the newest message, null before the first message
+ * @property {(fresh: boolean, age: number | null, missing?: string[]) => void} [onFresh] called with each message, and each
+ *   second without a message; age: milliseconds since the newest message, null before the first message; missing: the servers
+ *   that are not in the message
  * @property {() => void} [onClose] called whenever the connection ends
  */
 
@@ -109,7 +122,7 @@ export class ReconnectingSocket {
     if (message.type === "lost" || message.type === "error") return;
     this.#last = Date.now();
     this.onMessage(/** @type {Message} */ (message));
-    this.onFresh(true, 0);
+    this.onFresh(true, 0, "missing" in message ? /** @type {string[]} */ (message.missing) : []);
   }
 
   #reconnect() {

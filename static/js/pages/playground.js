@@ -33,6 +33,8 @@ import { BINARY, TIMING, encode, kept, readable, unkept } from "../playground/wi
  * @property {boolean} own_signatures whether another version may have another signature
  * @property {{ infer: string, version: string, model: string, examples: string, golden_checks: string, traffic: string, class_names: string }} addresses the addresses of the REST API; VERSION in the second is replaced
  * @property {{ http: string, grpc: string, torchserve?: string }} server the addresses of the server; "" for a protocol that it does not serve
+ * @property {Record<string, { http: string, grpc: string }>} servers every server -> its addresses
+ * @property {string} local the server that gets requests if no other one is chosen
  * @property {boolean} handler whether a handler of TorchServe answers
  * @property {Record<string, string>} archive_versions TorchServe's own version of each version that is an archive
  * @property {string} log the page of the model's log
@@ -133,7 +135,7 @@ function start(play) {
     const outputs = play.signature.outputs.map(({ name }) => name);
     const withoutJson = play.signature.outputs.some(({ datatype }) => !fitsJson(datatype, []));
     /** @type {SnippetRequest} */
-    const request = { ...play, version: versions.value, inputs: rows, outputs, binary: withoutJson, parameters: parameters() };
+    const request = { ...play, server: serverAddresses(), version: versions.value, inputs: rows, outputs, binary: withoutJson, parameters: parameters() };
     code.textContent = snippet(kind, request);
     const token = play.token ? "Put a token with the right to infer into SLIPWAY_TOKEN." : "";
     const beside = dataFiles(kind, request);
@@ -244,7 +246,27 @@ function start(play) {
 
   /** @param {string} version a number or an alias; "" for the server's choice */
   function addressOf(version) {
-    return version ? play.addresses.version.replace("VERSION", encodeURIComponent(version)) : play.addresses.infer;
+    const address = version ? play.addresses.version.replace("VERSION", encodeURIComponent(version)) : play.addresses.infer;
+    const { pathname, search } = withServer(new URL(address, location.href));
+    return pathname + search;
+  }
+
+  /** @param {URL} url gets the chosen server, unless that is the local one */
+  function withServer(url) {
+    if (server() === play.local) url.searchParams.delete("server");
+    else url.searchParams.set("server", server());
+    return url;
+  }
+
+  /** Returns the name of the server that gets the request. */
+  function server() {
+    const chosen = $("#play-server");
+    return chosen instanceof HTMLSelectElement ? chosen.value : play.local;
+  }
+
+  /** Returns the addresses for the code: those of other protocols are known of the local server only. */
+  function serverAddresses() {
+    return server() === play.local ? play.server : (play.servers[server()] ?? play.server);
   }
 
   /** @param {Asked[]} asked */
@@ -350,6 +372,10 @@ function start(play) {
     send();
   });
   for (const select of [versions, other]) select.addEventListener("change", keepAddress);
+  $("#play-server")?.addEventListener("change", () => {
+    history.replaceState(null, "", withServer(new URL(location.href)));
+    showSnippet();
+  });
   const buttons = $$("[data-snippet]");
   for (const button of buttons) {
     button.addEventListener("click", () => {
@@ -361,6 +387,7 @@ function start(play) {
   new Examples({
     addresses: play.addresses,
     version: () => versions.value,
+    server,
     present: async () => {
       const rows = await gather(true, true);
       const given = parameters();

@@ -26,7 +26,7 @@ function take(message) {
   show();
 }
 
-new ReconnectingSocket("/ws/live/", {
+new ReconnectingSocket("/ws/live/?each=yes", {
   onMessage: take,
   onFresh: showFreshness,
 });

@@ -14,6 +14,7 @@ import { readable } from "./wire.js";
  * @typedef {object} ExamplesOptions
  * @property {{ examples: string, golden_checks: string, traffic: string }} addresses the addresses of the REST API
  * @property {() => string} version returns the chosen version: a number or an alias, "" for the server's choice
+ * @property {() => string} server returns the name of the chosen server
  * @property {() => Promise<KeptRequest | null>} present returns the request in the inputs; null, and an error, if one is wrong
  * @property {(request: KeptRequest) => void} put shows a request in the inputs
  */
@@ -28,7 +29,7 @@ export class Examples {
     this.options = options;
     this.place = need("#examples", HTMLElement);
     const { addresses } = options;
-    this.traffic = $("#traffic-dialog") ? new TrafficSampling({ addresses, kept: (done) => this.#refresh(done) }) : null;
+    this.traffic = $("#traffic-dialog") ? new TrafficSampling({ addresses, server: options.server, kept: (done) => this.#refresh(done) }) : null;
     const card = this.place.closest(".card");
     card?.addEventListener("click", ({ target }) => this.#clicked(target));
     document.addEventListener("submit", (event) => this.#submitted(event));
@@ -170,7 +171,7 @@ export class Examples {
     const note = need("#golden-recorded", HTMLElement);
     note.textContent = "asking the server";
     try {
-      const json = { version: this.options.version() };
+      const json = { version: this.options.version(), server: this.options.server() };
       const body = await request(`${this.#address(name)}/answer`, { method: "POST", json });
       const answer = /** @type {{ outputs: KeptTensor[], version: string }} */ (body);
       need("#golden-expected", HTMLTextAreaElement).value = textOf(answer);
@@ -251,11 +252,11 @@ export class Examples {
     button.setAttribute("aria-disabled", "true");
     this.#say("Running the golden requests.");
     await this.#do(async () => {
-      const json = { version: this.options.version() };
+      const json = { version: this.options.version(), server: this.options.server() };
       const run = /** @type {{ passed: boolean, results: GoldenResult[] }} */ (
         await request(this.options.addresses.golden_checks, { method: "POST", json })
       );
-      await this.#refresh(summaryOf(run.results));
+      await this.#refresh(summaryOf(run.results, $("#play-server") ? ` on ${this.options.server()}` : ""));
     });
     button.removeAttribute("aria-disabled");
   }
@@ -312,11 +313,15 @@ function textOf({ outputs }) {
   return readable({ outputs }, Infinity, Infinity);
 }
 
-/** @param {GoldenResult[]} results */
-function summaryOf(results) {
+/**
+ * Returns the outcome of a run in words.
+ * @param {GoldenResult[]} results
+ * @param {string} where " on" and the name of the server; "" if there is only one
+ */
+function summaryOf(results, where) {
   if (!results.length) return "No golden requests yet: keep a request, and make it golden.";
   const failed = results.filter(({ passed }) => !passed).length;
   const [{ version }] = results;
-  const subject = version ? `Version ${version}` : "The server's choice";
+  const subject = `${version ? `Version ${version}` : "The server's choice"}${where}`;
   return failed ? `${subject} failed ${failed} of ${results.length} golden requests.` : `${subject} passed ${results.length === 1 ? "the golden request" : `all ${results.length} golden requests`}.`;
 }

@@ -15,6 +15,7 @@ import { readable } from "./wire.js";
  *
  * @typedef {object} TrafficOptions
  * @property {{ traffic: string, examples: string }} addresses the addresses of the REST API
+ * @property {() => string} server returns the name of the chosen server
  * @property {(done: string) => Promise<void>} kept reloads the examples
  */
 
@@ -79,7 +80,7 @@ export class TrafficSampling {
     const timer = setInterval(tick, TICK_MS);
     tick();
     try {
-      const json = { count: Number(field("count").value), seconds: Number(field("seconds").value), consent: true };
+      const json = { count: Number(field("count").value), seconds: Number(field("seconds").value), consent: true, server: this.options.server() };
       this.#show(/** @type {Sampling} */ (await request(this.options.addresses.traffic, { method: "POST", json, signal: this.#asking.signal })));
     } catch (problem) {
       this.note.textContent = "";

@@ -21,7 +21,7 @@ from dashboard.batches.selectors import batch_get
 from dashboard.batches.services import batch_create, batch_preview, batch_remove, batch_start, batches_expire
 from dashboard.jobs.context import JobCancelled, JobContext
 from dashboard.jobs.runner import job_run
-from dashboard.models import AuditEntry, BatchJob, BatchPart, Job, Model, Version
+from dashboard.models import AuditEntry, BatchJob, BatchPart, Job, Model, Server, Version
 from dashboard.servers.selectors import server_get
 from dashboard.shared.exceptions import Conflict, Forbidden, Invalid, NotFound
 from tests.dashboard.batches.conftest import csv_of, mapping_of, result_of
@@ -54,6 +54,23 @@ def test_every_row_is_answered_in_its_order(inference: FixedServer, sent: Sent, 
     assert not (batch.folder / "inputs").exists()
     assert batch.job is not None
     assert batch.job.result == {"batch": str(batch.pk), "done": 333, "refused": 0}
+
+
+def test_the_chosen_server_answers(
+    inference: FixedServer, sent: Sent, run: Sent, as_person: Callable[..., Client], actor: Actor
+) -> None:
+    nobody = {"http_url": "http://127.0.0.1:1", "grpc_url": "127.0.0.1:1", "metrics_url": "http://127.0.0.1:1"}
+    Server.objects.update(**nobody)
+    Server.objects.create(name="other", **inference.addresses())
+    with pytest.raises(NotFound, match="there is no server named 'none'"):
+        batch_start(batch=sent("scale", csv_of(3)), actor=actor, server="none")
+    batch = sent("scale", csv_of(60))
+    page = as_person("operate")
+    assert '<option value="local" selected>local, production</option>' in text_of(page, f"/batches/{batch.pk}/")
+    batch = run(batch, server="other")
+    assert [float(row["OUTPUT0"]) for row in rows_of(batch)] == [2.0 * at for at in range(60)]
+    assert "answered by version 1 on other" in text_of(page, f"/batches/{batch.pk}/")
+    assert page.get(f"/api/v1/batches/{batch.pk}").json()["server"] == "other"
 
 
 def test_jsonl_and_texts_go_through_as_well(inference: FixedServer, sent: Sent, run: Sent) -> None:

@@ -52,7 +52,7 @@ def test_what_is_sampled_is_shown_and_becomes_golden_when_it_is_kept(
     assert first["expected"]["outputs"][0]["data"] == [3.0, 0.0, 0.5, 0.0]
     assert not Example.objects.exists()
     told = AuditEntry.objects.get(action="traffic.sample")
-    assert told.summary == "Asked to see up to 2 requests that clients send to relu within 30 s"
+    assert told.summary == "Asked to see up to 2 requests that clients send to relu on local within 30 s"
     kept = {"name": "live", "request": first["request"], "expected": first["expected"], "golden": True}
     answer = asking.post("/api/v1/models/relu/examples", {**kept, "source": "traffic"}, format="json")
     assert answer.status_code == 201, answer.content
@@ -88,3 +88,32 @@ def test_a_model_that_does_not_serve_is_said_in_the_servers_words(asking: APICli
     answer = asking.post("/api/v1/models/other/traffic_sample", {"consent": True}, format="json")
     assert answer.status_code == 404
     assert "other" in answer.json()["error"]
+
+
+def test_requests_of_people_go_to_the_server_that_they_choose(asking: APIClient, inference: ServerProcess) -> None:
+    local = Server.objects.get()
+    urls = {"http_url": local.http_url, "grpc_url": local.grpc_url, "metrics_url": local.metrics_url}
+    Server.objects.create(name="other", **urls)
+    nobody = f"{HOST}:1"
+    Server.objects.filter(pk=local.pk).update(http_url=f"http://{nobody}", grpc_url=nobody)
+    inputs = [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [3, -1, 0.5, 0]}]
+    expected = {"outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 4], "data": [3.0, 0.0, 0.5, 0.0]}]}
+    kept = {"name": "one", "request": {"inputs": inputs}, "expected": expected, "golden": True}
+    models = "/api/v1/models/relu"
+    assert asking.post(f"{models}/examples", kept, format="json").status_code == 201
+
+    def ask(way: str, query: str = "", **json: Any) -> Any:
+        return asking.post(f"{models}/{way}{query}", json, format="json")
+
+    for server, status in (("", 503), ("local", 503), ("none", 404), ("other", 200)):
+        query = f"?server={server}"
+        assert ask("infer", query, inputs=inputs).status_code == status
+        assert ask("versions/1/infer", query, inputs=inputs).status_code == status
+        assert ask("examples/one/answer", server=server).status_code == status
+        assert ask("golden_checks", server=server).status_code == status
+    assert ask("infer", "?server=other", inputs=inputs).json()["outputs"][0]["data"] == [3.0, 0.0, 0.5, 0.0]
+    assert ask("golden_checks", server="other").json()["passed"]
+    assert Example.objects.get().outcome is None, "a run elsewhere is not one of what serves here"
+    with traffic(inference):
+        assert len(ask("traffic_sample", count=1, consent=True, server="other").json()["candidates"]) == 1
+    assert AuditEntry.objects.get(action="traffic.sample").summary.endswith("relu on other within 30 s")

@@ -33,7 +33,7 @@ def minute(server: Server, at: int, requests: int) -> None:
 def test_the_day_before_stands_at_the_times_of_today(server: Server):
     now = int(time.time()) // 60 * 60
     minute(server, now - DAY - 600, 120)
-    found = metrics_before(server=server, start=now - 900, end=now, ago=DAY, model_name="digits")
+    found = metrics_before(servers=[server], start=now - 900, end=now, ago=DAY, model_name="digits")
     rates = {at: rps for at, rps in zip(found["times"], found["series"]["rps"], strict=True) if rps is not None}
     assert rates == {now - 600: 2}
     assert now - 900 - 60 <= found["times"][0] <= now - 900
@@ -67,14 +67,14 @@ def test_a_rollout_is_marked_where_it_begins_and_where_it_ends(server: Server):
         model=model, name="r-1", kind="canary", state="rolled_back", stable=1, candidate=2, plan={},
         started_at=moment(0), ended_at=moment(100),
     )  # fmt: skip
-    found = metrics_markers(server=server, start=began - 10, end=began + 200, model_name="digits")
+    found = metrics_markers(servers=[server], start=began - 10, end=began + 200, model_name="digits")
     assert [(mark["kind"], mark["text"], mark["bad"]) for mark in found] == [
         ("rollout", "Canary r-1 of digits begins", False),
         ("rollout", "Canary r-1 of digits ends: Rolled back", True),
     ]
     assert found[0]["address"] == "/models/digits/rollouts/r-1/"
-    assert len(metrics_markers(server=server, start=began + 50, end=began + 200)) == 1
-    assert metrics_markers(server=server, start=began - 10, end=began + 200, model_name="other") == []
+    assert len(metrics_markers(servers=[server], start=began + 50, end=began + 200)) == 1
+    assert metrics_markers(servers=[server], start=began - 10, end=began + 200, model_name="other") == []
 
 
 def test_an_alert_is_marked_where_it_fired(server: Server):
@@ -85,10 +85,10 @@ def test_an_alert_is_marked_where_it_fired(server: Server):
     )  # fmt: skip
     Alert.objects.create(kind="not_ready", subject="digits", model_name="digits", severity="critical", title="pending")
     now = time.time()
-    (mark,) = metrics_markers(server=server, start=now - 100, end=now + 100, model_name="digits")
+    (mark,) = metrics_markers(servers=[server], start=now - 100, end=now + 100, model_name="digits")
     assert (mark["kind"], mark["text"], mark["bad"]) == ("alert", "digits burns", True)
-    assert metrics_markers(server=server, start=now - 100, end=now + 100, model_name="other") == []
-    assert len(metrics_markers(server=server, start=now - 100, end=now + 100)) == 1
+    assert metrics_markers(servers=[server], start=now - 100, end=now + 100, model_name="other") == []
+    assert len(metrics_markers(servers=[server], start=now - 100, end=now + 100)) == 1
 
 
 @pytest.mark.parametrize("address", ["/servers/other/?at=9", "/models/digits/?at=9&server=other#charts"])
@@ -99,5 +99,5 @@ def test_an_alert_about_one_server_is_marked_on_its_charts_only(server: Server, 
         fired_at=datetime.now(UTC),
     )  # fmt: skip
     now = time.time()
-    marks = {one.name: len(metrics_markers(server=one, start=now - 100, end=now + 100)) for one in (server, other)}
+    marks = {one.name: len(metrics_markers(servers=[one], start=now - 100, end=now + 100)) for one in (server, other)}
     assert marks == {"local": 0, "other": 1}

@@ -67,9 +67,9 @@ def test_seconds_merge_into_whole_coarser_spans(server: Server):
     assert rows(server, 10, "digits") == list(range(NOW - 600, NOW + 10, 10))
     assert rows(server, 60, "digits") == list(range(NOW - 600, NOW, 60))
     assert rows(server, 600, "digits") == [NOW - 600]
-    whole = metrics_range(server=server, start=NOW - 600, end=NOW, model_name="digits", max_points=1)
+    whole = metrics_range(servers=[server], start=NOW - 600, end=NOW, model_name="digits", max_points=1)
     assert whole["batches"] == {"1": 2400}
-    parts = metrics_range(server=server, start=NOW - 600, end=NOW, model_name="digits", max_points=10)["series"][
+    parts = metrics_range(servers=[server], start=NOW - 600, end=NOW, model_name="digits", max_points=10)["series"][
         "batch"
     ]
     assert sum(part["1"] for part in parts if part) == 2400
@@ -83,10 +83,10 @@ def test_percentiles_of_a_coarse_span_are_those_of_all_its_requests(server: Serv
     metrics_store_tick(server, tick(NOW - 19, digits=usage(1, 100_000)), NOW - 19, NOW - 20)
     metrics_store_tick(server, tick(NOW - 10), NOW - 10, NOW - 19)
     assert rows(server, 10, "digits") == [NOW - 20]
-    total = metrics_range(server=server, start=NOW - 20, end=NOW - 10, model_name="digits")["total"]
+    total = metrics_range(servers=[server], start=NOW - 20, end=NOW - 10, model_name="digits")["total"]
     assert total["p50"] == pytest.approx(1, rel=0.1)
     assert total["p95"] == pytest.approx(1, rel=0.1)
-    assert metrics_range(server=server, start=NOW - 19, end=NOW - 18, model_name="digits")["total"]["p50"] > 90
+    assert metrics_range(servers=[server], start=NOW - 19, end=NOW - 18, model_name="digits")["total"]["p50"] > 90
 
 
 def test_a_restart_of_the_watcher_makes_up_for_spans_that_were_not_merged(server: Server):
@@ -99,7 +99,7 @@ def test_a_restart_of_the_watcher_makes_up_for_spans_that_were_not_merged(server
 def test_an_idle_second_is_zero_and_an_unwatched_one_is_a_gap(server: Server):
     store(server, NOW - 60, 60, skip=range(NOW - 30, NOW - 20))
     metrics_store_tick(server, tick(NOW, digits=usage(5, 2000)), NOW, NOW - 1)
-    found = metrics_range(server=server, start=NOW - 60, end=NOW + 1, model_name="digits")
+    found = metrics_range(servers=[server], start=NOW - 60, end=NOW + 1, model_name="digits")
     series = dict(zip(found["times"], found["series"]["rps"], strict=True))
     assert found["step"] == 1
     assert series[NOW] == 5
@@ -111,7 +111,7 @@ def test_an_idle_second_is_zero_and_an_unwatched_one_is_a_gap(server: Server):
 
 def test_the_server_as_a_whole_is_all_models_together(server: Server):
     store(server, NOW - 5, 5, a=2, b=3)
-    assert set(metrics_range(server=server, start=NOW - 5, end=NOW)["series"]["rps"]) == {5}
+    assert set(metrics_range(servers=[server], start=NOW - 5, end=NOW)["series"]["rps"]) == {5}
 
 
 def test_versions_that_wait_at_the_same_time_add_up(server: Server):
@@ -120,7 +120,7 @@ def test_versions_that_wait_at_the_same_time_add_up(server: Server):
     metrics_store_tick(server, second, NOW - 1, 0)
 
     def pending(**chosen: int) -> list[int]:
-        found = metrics_range(server=server, start=NOW - 1, end=NOW, model_name="digits", **chosen)
+        found = metrics_range(servers=[server], start=NOW - 1, end=NOW, model_name="digits", **chosen)
         return found["series"]["pending"]
 
     assert pending() == [7]
@@ -129,7 +129,7 @@ def test_versions_that_wait_at_the_same_time_add_up(server: Server):
 
 def test_a_long_range_is_read_coarsely_and_ends_with_what_is_not_merged_yet(server: Server):
     store(server, NOW - 600, 603, digits=2)
-    found = metrics_range(server=server, start=NOW - 5 * 24 * 3600, end=NOW + 3, model_name="digits")
+    found = metrics_range(servers=[server], start=NOW - 5 * 24 * 3600, end=NOW + 3, model_name="digits")
     assert found["step"] == 600
     assert len(found["times"]) <= 900
     known = {at: rps for at, rps in zip(found["times"], found["series"]["rps"], strict=True) if rps is not None}
@@ -138,7 +138,7 @@ def test_a_long_range_is_read_coarsely_and_ends_with_what_is_not_merged_yet(serv
 
 def test_a_range_never_has_more_points_than_asked_for(server: Server):
     store(server, NOW - 300, 300, digits=2)
-    found = metrics_range(server=server, start=NOW - 900, end=NOW, model_name="digits", max_points=100)
+    found = metrics_range(servers=[server], start=NOW - 900, end=NOW, model_name="digits", max_points=100)
     assert len(found["times"]) <= 101
     assert {rps for rps in found["series"]["rps"] if rps is not None} == {2}
 
@@ -155,7 +155,7 @@ def test_rows_are_pruned_when_their_resolution_has_kept_them_long_enough(server:
 
 def test_a_heat_map_counts_every_request_in_its_band(server: Server):
     store(server, NOW - 10, 10, digits=3)
-    heat = metrics_heatmap(metrics_history(server=server, start=NOW - 10, end=NOW, model_name="digits"))
+    heat = metrics_heatmap(metrics_history(servers=[server], start=NOW - 10, end=NOW, model_name="digits"))
     assert sum(map(sum, heat["counts"])) == 30
     assert heat["bounds_ms"][0] <= 5 <= heat["bounds_ms"][-1]
     assert len(heat["bounds_ms"]) == len(heat["counts"]) + 1
@@ -168,9 +168,9 @@ def test_markers_are_what_changed_in_the_range_oldest_first(server: Server):
     AuditEntry.objects.create(actor_name="ada", action="model.unload", model_name="digits", summary="Unloaded digits")
     AuditEntry.objects.create(actor_name="ada", action="version.publish", model_name="digits", summary="Published 2")
     AuditEntry.objects.create(actor_name="ada", action="token.create", summary="Made a token")
-    found = metrics_markers(server=server, start=began, end=time.time() + 1, model_name="digits")
+    found = metrics_markers(servers=[server], start=began, end=time.time() + 1, model_name="digits")
     assert [marker["text"] for marker in found] == ["The inference server was killed.", "Unloaded digits"]
-    assert metrics_markers(server=server, start=began - 100, end=began) == []
+    assert metrics_markers(servers=[server], start=began - 100, end=began) == []
 
 
 def test_each_version_has_series_of_its_own(server: Server):
@@ -178,12 +178,12 @@ def test_each_version_has_series_of_its_own(server: Server):
         second = tick(at, digits=usage(2, 1000))
         second.models[("digits", 2)] = usage(3, 90_000, fail=1)
         metrics_store_tick(server, second, at, at - 1)
-    found = metrics_versions(metrics_history(server=server, start=NOW - 2, end=NOW, model_name="digits"))
+    found = metrics_versions(metrics_history(servers=[server], start=NOW - 2, end=NOW, model_name="digits"))
     assert {version: series["rps"] for version, series in found.items()} == {"1": [2, 2], "2": [4, 4]}
     assert {version: series["errors"] for version, series in found.items()} == {"1": [0, 0], "2": [1, 1]}
     assert found["1"]["p99"][0] < 2
     assert found["2"]["p99"][0] > 80
-    assert metrics_versions(metrics_history(server=server, start=NOW - 2, end=NOW, model_name="other")) == {}
+    assert metrics_versions(metrics_history(servers=[server], start=NOW - 2, end=NOW, model_name="other")) == {}
 
 
 def test_jitter_files_consecutive_ticks_under_consecutive_seconds():
@@ -220,15 +220,15 @@ def test_a_release_that_begins_to_serve_is_marked_once_and_linked(server: Server
     served(first, 110, 200)  # its server came back
     served(second, 200, 300)
     served(first, 300, None)  # in place of the second, which failed
-    found = metrics_markers(server=server, start=NOW, end=NOW + 400, model_name="digits")
+    found = metrics_markers(servers=[server], start=NOW, end=NOW + 400, model_name="digits")
     assert [(marker["at"] - NOW, marker["text"]) for marker in found] == [
         (0, "Release 1 of digits serves: Published version 1"),
         (200, "Release 2 of digits serves: Published version 2"),
         (300, "Release 1 of digits serves: Published version 1"),
     ]
     assert found[1]["address"] == "/models/digits/releases/2/"
-    assert metrics_markers(server=server, start=NOW + 105, end=NOW + 150, model_name="digits") == []
-    assert metrics_markers(server=server, start=NOW, end=NOW + 400, model_name="other") == []
+    assert metrics_markers(servers=[server], start=NOW + 105, end=NOW + 150, model_name="digits") == []
+    assert metrics_markers(servers=[server], start=NOW, end=NOW + 400, model_name="other") == []
     assert [span.release.number for span in releases_served(model, 5)] == [1, 2]
 
 
@@ -281,7 +281,7 @@ def test_hours_that_an_upgrade_lacks_are_made_a_few_at_a_time_and_charts_stay_wh
     for made in (6, 12, 14, 14):
         metrics_store_tick(server, tick(NOW), NOW, NOW - 1)
         assert rows(server, hour, "digits") == list(range(start, start + made * hour, hour))
-        found = metrics_range(server=server, start=NOW - 29 * 24 * hour, end=NOW, model_name="digits")
+        found = metrics_range(servers=[server], start=NOW - 29 * 24 * hour, end=NOW, model_name="digits")
         assert found["step"] == hour
         assert [rps for rps in found["series"]["rps"] if rps is not None] == [1] * hours
 
@@ -293,7 +293,7 @@ def test_instances_are_apart_for_hours_and_not_in_coarser_spans(server: Server):
         second.instances["digits", 1] = {"digits_0": usage(4, 2000), "digits_1": usage(1, 17000, fail=at % 2)}
         metrics_store_tick(server, second, at, previous)
         previous = at
-    of = {"server": server, "model_name": "digits"}
+    of = {"servers": [server], "model_name": "digits"}
     fine = metrics_instances(metrics_history(start=NOW - 60, end=NOW, **of))
     assert list(fine) == ["1 digits_0", "1 digits_1"]
     assert fine["1 digits_0"]["rps"][-10:] == [4.0] * 10

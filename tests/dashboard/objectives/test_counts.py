@@ -14,7 +14,16 @@ from dashboard.access.authorisation import Actor
 from dashboard.metrics.feed import NO_VERSION, Tick
 from dashboard.metrics.services import metrics_store_tick
 from dashboard.metrics.usage import Usage
-from dashboard.models import MetricSample, Model, Objective, ObjectiveCount, Server, ServerEvent, Version
+from dashboard.models import (
+    MetricSample,
+    Model,
+    Objective,
+    ObjectiveCount,
+    Server,
+    ServerEnvironment,
+    ServerEvent,
+    Version,
+)
 from dashboard.objectives.burn import HOUR, MINUTE
 from dashboard.objectives.counts import ObjectiveCounter, counts_prune, objectives_count, parts_of
 from dashboard.objectives.selectors import series_of, standing_of
@@ -65,6 +74,18 @@ def test_counting_again_or_in_two_processes_counts_nothing_twice(server: Server,
         objectives_count(NOW, 1200)
     assert total(objective, NOW - 300, NOW) == (900, 300)
     assert set(ObjectiveCount.objects.values_list("resolution", flat=True)) == {MINUTE, HOUR}
+
+
+def test_all_servers_of_production_count_and_those_of_other_environments_do_not(
+    server: Server, objective: Objective
+) -> None:
+    staging = ServerEnvironment.objects.create(name="staging")
+    addresses = {"http_url": "http://x", "grpc_url": "x", "metrics_url": "http://x"}
+    second = Server.objects.create(name="second", **addresses)
+    for one in (server, second, Server.objects.create(name="stage", environment=staging, **addresses)):
+        store(one, NOW - 60, 65, requests=1, each_us=5000)
+    objectives_count(NOW + 5, 1200)
+    assert total(objective, NOW - 60, NOW + 60) == (130, 0)
 
 
 def test_the_newest_seconds_count_before_their_span_is_whole_and_then_no_second_time(

@@ -258,8 +258,8 @@ def test_copies_for_a_shadow_are_no_requests_of_clients(
 
     def asked() -> dict[str, Any]:
         since, now = time.time() - 600, time.time() + 10
-        series = metrics_range(server=server, start=since, end=now)["series"]
-        step = metrics_range(server=server, start=since, end=now)["step"]
+        series = metrics_range(servers=[server], start=since, end=now)["series"]
+        step = metrics_range(servers=[server], start=since, end=now)["step"]
         return {name: round(step * sum(one or 0 for one in series[name])) for name in ("rps", "mirrored")}
 
     watching(

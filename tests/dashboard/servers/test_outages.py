@@ -55,9 +55,9 @@ def test_charts_mark_outages_and_failures(server: Server):
     happened(server, 100, "model_failed", model_name="digits", message="No memory.")
     happened(server, 90, "model_failed", model_name="other", message="No file.")
     end = NOW.timestamp()
-    found = metrics_outages(server=server, start=end - 900, end=end)
+    found = metrics_outages(servers=[server], start=end - 900, end=end)
     assert [(round(end - one["start"]), round(end - one["end"])) for one in found] == [(300, 240)]
-    markers = metrics_markers(server=server, start=end - 900, end=end, model_name="digits")
+    markers = metrics_markers(servers=[server], start=end - 900, end=end, model_name="digits")
     assert [(one["text"], one["bad"]) for one in markers] == [
         ("It was killed.", True),
         ("It is back.", False),

@@ -71,3 +71,14 @@ def test_a_restart_request_is_taken_once(server: Server):
     ServerState.objects.update(restart_requested_at=timezone.now())
     assert server_state.server_restart_take(server=server)
     assert not server_state.server_restart_take(server=server)
+
+
+def test_another_process_of_a_server_that_up_does_not_run_is_a_restart(server: Server):
+    listed = Server.objects.create(name="listed", http_url="http://x", grpc_url="x", metrics_url="http://x")
+    for one in (listed, server):
+        ServerState.objects.get_or_create(server=one)
+        for instance in ("", "a", "a", "", "b", "b"):
+            server_state.server_seen(server=one, ready=True, instance=instance)
+    assert ServerState.objects.get(server=listed).restarts == 1
+    assert ServerState.objects.get(server=server).restarts == 0, "`up` counts those of the bundled one"
+    assert [(row.server, row.kind) for row in ServerEvent.objects.all()] == [(listed, "restarted")]

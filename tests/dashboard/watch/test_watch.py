@@ -255,7 +255,7 @@ def test_what_models_do_becomes_history_also_on_a_server_that_came_later(
     def known() -> int:
         """Requests that history knows of."""
         server = Server.objects.get(bundled=True)
-        found = metrics_range(server=server, start=began, end=time.time() + 1, model_name="busy")
+        found = metrics_range(servers=[server], start=began, end=time.time() + 1, model_name="busy")
         return sum(found["batches"].values())
 
     async def scenario() -> None:

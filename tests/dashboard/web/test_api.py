@@ -189,7 +189,7 @@ def test_the_documentation_page_is_whole_without_another_site(api: APIClient, ac
     assert "https://" not in text
     assert "<style" not in text
     assert f'href="{reverse("overview")}"' in text
-    assert "server&#x27;s <code>outages</code>" in text
+    assert "servers&#x27; <code>outages</code>" in text
     assert "`" not in re.sub(r'data-row="[^"]*"', "", text.split('id="operations"')[1])
     for path, item in whole_schema()["paths"].items():
         assert path in text

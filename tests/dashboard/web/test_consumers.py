@@ -183,6 +183,36 @@ def test_a_live_socket_says_that_its_server_is_down(server: Server, cookie: byte
     run(scenario)
 
 
+def test_a_live_socket_is_about_an_environment_a_server_or_each_server(server: Server, cookie: bytes):
+    second = {"name": "two", "http_url": "http://x", "grpc_url": "x", "metrics_url": "http://x"}
+
+    async def told(query: str, count: int = 1) -> list[dict[str, Any]]:
+        browser = connect(f"/ws/live/?{query}", cookie)
+        assert (await browser.connect(PATIENCE_S))[0]
+        found = [await browser.receive_json_from(PATIENCE_S) for _ in range(count)]
+        await browser.disconnect(timeout=PATIENCE_S)
+        return found
+
+    async def scenario() -> None:
+        await sync_to_async(Server.objects.create)(**second)
+        assert {(one["type"], one["server"]) for one in await told("each=yes", 2)} == {
+            ("lost", "local"),
+            ("lost", "two"),
+        }
+        [lost] = await told("environment=production")
+        assert (lost["server"], lost["message"][:27]) == ("", "None of 2 servers answers: ")
+        [lost] = await told("server=two")
+        assert lost["server"] == "two"
+        for query, words in (
+            ("environment=none", "there is no environment named 'none'"),
+            ("server=none", "there is no server named 'none'"),
+            ("server=two&environment=production", "expected a server or an environment, not both"),
+        ):
+            assert await told(query) == [{"type": "error", "message": words}]
+
+    run(scenario)
+
+
 def test_what_a_browser_sends_is_not_kept_for_a_consumer_that_is_busy() -> None:
     socket = WebSocketFactory.protocol()
     socket.application_queue = asyncio.Queue()

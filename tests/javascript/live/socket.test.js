@@ -63,7 +63,7 @@ test("messages are handed on, but those that say that the feed is lost", async (
   say(peer, { type: "lost", message: "The feed is gone." });
   say(peer, { type: "point", at: 7 });
   assert.deepEqual(await message, [{ type: "point", at: 7 }]);
-  assert.deepEqual(await fresh, [true, 0]);
+  assert.deepEqual(await fresh, [true, 0, []]);
   assert.ok(socket.open);
   socket.close();
 });
@@ -105,6 +105,7 @@ test("each further attempt waits twice as long, to a limit", () => {
 
 test("a page says how old its numbers are", () => {
   assert.equal(freshnessText(true, 0), "up to date");
+  assert.equal(freshnessText(true, 0, ["a", "b", "c", "d"]), "up to date, without a, b, c and 1 more");
   assert.equal(freshnessText(false, null), "connecting");
   assert.equal(freshnessText(false, 12_400), "last update 12 s ago, reconnecting");
 });

@@ -1,0 +1,150 @@
+"""The messages of /ws/live/: the figures of a second of one server, or of several servers together."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TypedDict
+
+import orjson
+
+from dashboard.metrics.feed import Key, Tick
+from dashboard.metrics.samples import ProcessGauges
+from dashboard.metrics.usage import Figures, Usage, combine_side_by_side, figures, instance_key, server_key
+
+
+class PointBody(TypedDict, total=False):
+    """The fields of a message of type "point", except type, server and time."""
+
+    models: dict[str, Figures]
+    process: ProcessGauges
+    memory: dict[str, int]  # "<model>/<version>" -> bytes
+    floors: list[str]  # the keys of `memory` whose bytes are a lower bound
+    total: Figures  # only in a message about all models
+    versions: dict[str, Figures]  # only in a message about one model, by version number, with feed.NO_VERSION
+    instances: dict[str, Figures]  # only in a message about one model, by usage.instance_key
+    states: dict[str, str]
+    servers: dict[str, Figures]  # only in a sum about one model, by usage.server_key
+    missing: list[str]  # only in a sum: the servers that are not in it, because they gave no point
+
+
+class Message:
+    """A message to WebSockets; its text is made once for all WebSockets of the same model. server: "" for a sum."""
+
+    server = ""
+
+    def text(self, model: str = "") -> str:
+        """Return the message as JSON: about all models, or about one model with its versions."""
+        raise NotImplementedError
+
+
+class Point(Message):
+    """The figures of one tick, of a server or of several together. missing: as in PointBody; None for one server. parts: the
+    points of the servers in a sum."""
+
+    def __init__(
+        self,
+        server: str,
+        tick: Tick,
+        states: dict[Key, str],
+        missing: list[str] | None = None,
+        parts: "Sequence[Point]" = (),
+    ) -> None:
+        self.server = server
+        self.tick = tick
+        self.states = states
+        self._parts = parts
+        self._head = {"type": "point", "server": server, "at": tick.time}
+        if missing is not None:
+            self._head["missing"] = missing
+        self._versions: dict[str, dict[int, Usage]] = defaultdict(dict)
+        for (name, version), usage in tick.models.items():
+            self._versions[name][version] = usage
+        self._texts: dict[str, str] = {}
+
+    def text(self, model: str = "") -> str:
+        if model not in self._texts:
+            self._texts[model] = orjson.dumps({**self._head, **self._body(model)}).decode()
+        return self._texts[model]
+
+    def _body(self, model: str) -> PointBody:
+        """Return the figures of one model, or of all models that have requests, finished or pending."""
+        names = [model] if model else list(self._versions)
+        body: PointBody = {
+            "models": {name: self._figures(list(self._versions[name].values())) for name in names},
+            "process": self.tick.process,
+        }
+        if model:
+            body["versions"] = {str(one): self._figures([usage]) for one, usage in self._versions[model].items()}
+            body["instances"] = {
+                instance_key(version, label): self._figures([usage])
+                for (name, version), usages in self.tick.instances.items()
+                if name == model
+                for label, usage in usages.items()
+            }
+            body["servers"] = {server_key(one.server): one.figures_of(model) for one in self._parts}
+            body["states"] = {str(version): state for (name, version), state in self.states.items() if name == model}
+        else:
+            body["total"] = self._figures(list(self.tick.models.values()))
+        held = {key: size for key, size in self.tick.memory.items() if model in ("", key[0])}
+        body["memory"] = {f"{name}/{version}": size for (name, version), size in held.items()}
+        body["floors"] = [f"{name}/{version}" for name, version in self.tick.floors if (name, version) in held]
+        return body
+
+    def figures_of(self, model: str) -> Figures:
+        """Return the figures of all versions of a model together."""
+        return self._figures(list(self._versions[model].values()))
+
+    def _figures(self, usages: list[Usage]) -> Figures:
+        return figures(combine_side_by_side(usages), self.tick.seconds)
+
+
+class Lost(Message):
+    """Says that the feed is interrupted. Points follow when the connection is restored."""
+
+    def __init__(self, server: str, reason: str) -> None:
+        self.server, self.reason = server, reason
+        body = {"type": "lost", "server": server, "message": f"{reason[:1].upper()}{reason[1:]}."}
+        self._json = orjson.dumps(body).decode()
+
+    def text(self, model: str = "") -> str:
+        return self._json
+
+
+def together(points: Sequence[Point], missing: list[str]) -> Point:
+    """Return the sum of one point of each of several servers.
+
+    What waits, and memory, add up too. A version has the state that it has on most servers.
+    """
+    usages: dict[Key, list[Usage]] = defaultdict(list)
+    memory: dict[Key, int] = defaultdict(int)
+    states: dict[Key, list[str]] = defaultdict(list)
+    instances: dict[Key, dict[str, Usage]] = defaultdict(dict)
+    for point in points:
+        for key, usage in point.tick.models.items():
+            usages[key].append(usage)
+        for key, held in point.tick.memory.items():
+            memory[key] += held
+        for key, state in point.states.items():
+            states[key].append(state)
+        for key, several in point.tick.instances.items():
+            instances[key] |= {f"{label} {server_key(point.server)}": usage for label, usage in several.items()}
+    ticks = [point.tick for point in points]
+    tick = Tick(
+        time=max(one.time for one in ticks),
+        seconds=sum(one.seconds for one in ticks) / len(ticks),
+        models={key: combine_side_by_side(several) for key, several in usages.items()},
+        process=_processes(one.process for one in ticks),
+        memory=dict(memory),
+        instances=dict(instances),
+        floors=frozenset().union(*(one.floors for one in ticks)),
+    )
+    return Point("", tick, {key: max(words, key=words.count) for key, words in states.items()}, missing, points)
+
+
+def _processes(several: Iterable[ProcessGauges]) -> ProcessGauges:
+    total: ProcessGauges = {"rss": 0, "cpu": 0.0, "threads": 0.0, "gpus": []}
+    for one in several:
+        total["rss"] += one["rss"]
+        total["cpu"] += one["cpu"]
+        total["threads"] += one["threads"]
+        total["gpus"] = [*total["gpus"], *one["gpus"]]
+    return total
