@@ -46,6 +46,7 @@ def deployment_look(deployment: Deployment, since: datetime | None = None) -> No
     """Take the step of one deployment that is due."""
     _add_new(deployment)
     steps = list(deployment.steps.select_related("server__state", "server__environment", "deployment"))
+    steps = [step for step in steps if not step.server.leaving]
     if deployment.environment.driven:
         move = next_move(list(_facts(deployment, steps, since)), deployment.at_once)
     else:
@@ -64,7 +65,7 @@ def deployment_look(deployment: Deployment, since: datetime | None = None) -> No
 def _add_new(deployment: Deployment) -> None:
     """Add the servers that came to the environment meanwhile, at the end of the order."""
     known = deployment.steps.values("server")
-    rows = Server.objects.filter(environment=deployment.environment).exclude(pk__in=known).order_by("zone", "name")
+    rows = deployment.environment.servers.filter(leaving=False).exclude(pk__in=known).order_by("zone", "name")
     if not (new := list(rows)):
         return
     last = deployment.steps.values_list("position", flat=True).last()

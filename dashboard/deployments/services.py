@@ -149,7 +149,7 @@ def _hold(environment: ServerEnvironment, model: Model) -> Release | None:
 
 def _ordered(environment: ServerEnvironment, first: Sequence[str]) -> list[Server]:
     """Return the servers in order: those of `first`, then the others by zone and name."""
-    servers = {one.name: one for one in environment.servers.all()}
+    servers = {one.name: one for one in environment.servers.filter(leaving=False)}
     if not servers:
         raise Conflict(f"{environment.name} has no server")
     for name in first:

@@ -11,6 +11,7 @@ from dashboard.catalog.selectors import model_get
 from dashboard.fleet import selectors as select
 from dashboard.fleet import services
 from dashboard.fleet.checks import CONNECTIONS, Check, check_server, server_add_checked
+from dashboard.fleet.sources import check_source
 from dashboard.models import Server, ServerEnvironment
 from dashboard.models.environment import CONTROL_HEADER, PRODUCTION
 from dashboard.servers.selectors import answers, server_get
@@ -73,12 +74,19 @@ def _context(found: ServerEnvironment) -> dict[str, Any]:
 
 @post("environments/<slug:name>/change", Right.ADMINISTER)
 def environment_change(request: HttpRequest, name: str) -> HttpResponse:
-    found = select.environment_get(name)
+    """Save the settings of the form, or look up the servers to which they lead."""
+    found, form = select.environment_get(name), request.POST
     try:
-        given = _settings(request.POST)
-        if not given["control_key"] and "no_key" not in request.POST:  # an empty field keeps the key
-            del given["control_key"]
-        services.environment_update(environment=found, actor=actor_of(request), **given)
+        given = _settings(form)
+        for secret, removed in (("control_key", "no_key"), ("kubernetes_token", "no_token")):
+            if not given.get(secret):  # an empty field keeps the secret
+                given[secret] = "" if removed in form else None
+        change = {"environment": found, "actor": actor_of(request), **given}
+        if "check" in form:
+            check = check_source(services.environment_with(**change))
+            context = {**_context(found), "check": check, "checked": "the settings", "typed": form}
+            return render(request, "fleet/environment.html", context)
+        services.environment_update(**change)
     except DashboardError as error:
         context = {**_context(found), "settings_refused": error.message, "typed": request.POST}
         return render(request, "fleet/environment.html", context, status=status_of(error))
@@ -165,9 +173,9 @@ def environment_want(request: HttpRequest, name: str) -> HttpResponse:
 
 def _settings(form: QueryDict) -> dict[str, Any]:
     """Return the settings of a form, as the services take them. Raises Invalid if a port is not a number."""
-    texts = ("dns_name", "control_header", "control_key", "ca_file", "certificate", "certificate_key")
+    others = {*_SWITCHES, *_PORTS}
+    texts = [name for name in (*services.SETTINGS, *services.SECRETS, *services.FILES) if name not in others]
     given: dict[str, Any] = {name: form[name] for name in texts if name in form}
-    given.setdefault("control_key", "")
     given |= {name: form[name] == "yes" for name in _SWITCHES if name in form}
     ports = {name: whole_number(str(form[name])) for name in _PORTS if name in form}
     return given | {name: port for name, port in ports.items() if port is not None}

@@ -9,6 +9,7 @@ from dashboard.catalog.selectors import model_get
 from dashboard.fleet import selectors as select
 from dashboard.fleet import serializers, services
 from dashboard.fleet.checks import CONNECTIONS, check_server, server_add_checked
+from dashboard.fleet.sources import check_source
 from dashboard.models import Server
 from dashboard.servers.selectors import server_get
 from dashboard.servers.serializers import ServerSerializer
@@ -96,6 +97,18 @@ class EnvironmentCheck(Endpoint):
         given = data_of(request, serializers.ServerCheckSerializer)
         server = services.server_new(environment=select.environment_get(name), **given)
         return Response(serializers.CheckSerializer(check_server(server, CONNECTIONS)).data)
+
+
+@at("environments/<str:name>/source/check", "api_environment_source_check")
+class EnvironmentSourceCheck(Endpoint):
+    rights = {"POST": Right.ADMINISTER}
+
+    @extend_schema(request=serializers.EnvironmentChangeSerializer, responses=serializers.CheckSerializer)
+    def post(self, request: Request, name: str) -> Response:
+        """Looks up the servers of its DNS name or Kubernetes service, with the given settings. Nothing changes."""
+        given = data_of(request, serializers.EnvironmentChangeSerializer)
+        found = services.environment_with(environment=select.environment_get(name), actor=self.actor, **given)
+        return Response(serializers.CheckSerializer(check_source(found)).data)
 
 
 @at("environments/<str:name>/servers/<str:server>", "api_environment_server")

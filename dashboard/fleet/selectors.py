@@ -73,9 +73,10 @@ def standings(environment: ServerEnvironment) -> list[ServerStanding]:
     for server in found:
         server.environment = environment
     # Servers of one environment want the same, except while a deployment brings a model that is new there.
-    every = found if deploying(environment).filter(earlier=None).exists() else found[:1]
+    stay = [server for server in found if not server.leaving]
+    every = stay if deploying(environment).filter(earlier=None).exists() else stay[:1]
     wanted = {server.pk: {one.name for one in wanted_models(server) if one.loaded} for server in every}
-    same = wanted[found[0].pk] if found else set()
+    same = wanted[stay[0].pk] if stay else set()
     loads = server_loads(found)
     return [
         ServerStanding(

@@ -4,24 +4,28 @@ from rest_framework import serializers
 
 from dashboard.fleet.checks import Check
 from dashboard.fleet.selectors import ServerStanding
+from dashboard.fleet.services import FILES, MOST_TOKEN, SETTINGS
 from dashboard.metrics.server_loads import ServerLoad
 from dashboard.models import ServerEnvironment, WantedRelease
 from dashboard.servers.serializers import ServerSerializer
 
-_SETTINGS = ["driven", "everything", "dns_name", "http_port", "grpc_port", "metrics_port", "tls", "control_header"]
-_FILES = ["ca_file", "certificate", "certificate_key"]
+_SECRETS = ["has_control_key", "has_kubernetes_token"]
 
 
 class EnvironmentSerializer(serializers.ModelSerializer[ServerEnvironment]):
     has_control_key = serializers.SerializerMethodField()
+    has_kubernetes_token = serializers.SerializerMethodField()
     servers = serializers.SlugRelatedField[ServerEnvironment](slug_field="name", many=True, read_only=True)
 
     class Meta:
         model = ServerEnvironment
-        fields = ["name", *_SETTINGS, *_FILES, "has_control_key", "lookup_error", "servers"]
+        fields = ["name", *SETTINGS, *FILES, *_SECRETS, "lookup_error", "servers"]
 
     def get_has_control_key(self, environment: ServerEnvironment) -> bool:
         return bool(environment.control_key)
+
+    def get_has_kubernetes_token(self, environment: ServerEnvironment) -> bool:
+        return bool(environment.kubernetes_token)
 
 
 class EnvironmentChangeSerializer(serializers.Serializer[object]):
@@ -31,12 +35,20 @@ class EnvironmentChangeSerializer(serializers.Serializer[object]):
     http_port = serializers.IntegerField(required=False)
     grpc_port = serializers.IntegerField(required=False)
     metrics_port = serializers.IntegerField(required=False)
-    tls = serializers.BooleanField(required=False, help_text="Whether the servers of `dns_name` are called over TLS.")
+    tls = serializers.BooleanField(required=False, help_text="Whether servers that are found are called over TLS.")
     control_header = serializers.CharField(required=False, max_length=100)
     control_key = serializers.CharField(required=False, allow_blank=True, max_length=300, help_text="No answer has it.")
     ca_file = serializers.CharField(required=False, allow_blank=True, max_length=500)
     certificate = serializers.CharField(required=False, allow_blank=True, max_length=500)
     certificate_key = serializers.CharField(required=False, allow_blank=True, max_length=500)
+    kubernetes_service = serializers.CharField(
+        required=False, allow_blank=True, max_length=130, help_text="As namespace/name."
+    )
+    kubernetes_address = serializers.CharField(required=False, allow_blank=True, max_length=300)
+    kubernetes_token = serializers.CharField(
+        required=False, allow_blank=True, max_length=MOST_TOKEN, help_text="No answer has it."
+    )
+    kubernetes_ca_file = serializers.CharField(required=False, allow_blank=True, max_length=500)
 
 
 class EnvironmentRequestSerializer(EnvironmentChangeSerializer):

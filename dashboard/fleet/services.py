@@ -34,18 +34,37 @@ from dashboard.shared.exceptions import Conflict, Invalid, NotFound
 from dashboard.shared.sealing import seal
 
 # The settings of an environment, without its name and its key. A copy of them is in the audit trail.
-SETTINGS = ("driven", "everything", "dns_name", "http_port", "grpc_port", "metrics_port", "tls", "control_header")
+SETTINGS = (
+    "driven",
+    "everything",
+    "dns_name",
+    "http_port",
+    "grpc_port",
+    "metrics_port",
+    "tls",
+    "control_header",
+    "kubernetes_service",
+    "kubernetes_address",
+    "kubernetes_ca_file",
+)
+# Secrets, which are sealed. None for the present one, "" for none.
+SECRETS = ("control_key", "kubernetes_token")
 FILES = ("ca_file", "certificate", "certificate_key")
 _TOKEN = re.compile(r"[A-Za-z0-9-]{1,100}")  # a header that both HTTP and gRPC can carry
+MOST_TOKEN = 8000  # characters of a token for Kubernetes
+_SERVICE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 _HOST = re.compile(
     r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?"
 )
 
 
-def environment_create(*, name: str, actor: Actor, control_key: str = "", **given: object) -> ServerEnvironment:
-    """Make an environment. given: some of SETTINGS and FILES. Raises Forbidden, Invalid; Conflict if the name is taken."""
+def environment_create(*, name: str, actor: Actor, **given: object) -> ServerEnvironment:
+    """Make an environment. given: some of SETTINGS, SECRETS and FILES.
+
+    Raises Forbidden, Invalid; Conflict if the name is taken.
+    """
     require(actor, Right.ADMINISTER)
-    environment = ServerEnvironment(name=_slug(name, 40), control_key=_sealed(control_key))
+    environment = ServerEnvironment(name=_slug(name, 40))
     # A new environment wants nothing until somebody says what.
     _apply(environment, {"everything": False, **given})
     with transaction.atomic():
@@ -58,26 +77,31 @@ def environment_create(*, name: str, actor: Actor, control_key: str = "", **give
     return environment
 
 
-def environment_update(
-    *, environment: ServerEnvironment, actor: Actor, control_key: str | None = None, **given: object
-) -> ServerEnvironment:
-    """Change the given settings of an environment. control_key: None for the present one, "" for none."""
+def environment_with(*, environment: ServerEnvironment, actor: Actor, **given: object) -> ServerEnvironment:
+    """Return an environment with other settings, which are not saved, to check them. Raises Forbidden, Invalid."""
+    require(actor, Right.ADMINISTER)
+    found = ServerEnvironment.objects.get(pk=environment.pk)
+    _apply(found, given)
+    return found
+
+
+def environment_update(*, environment: ServerEnvironment, actor: Actor, **given: object) -> ServerEnvironment:
+    """Change the given ones of an environment's SETTINGS, SECRETS and FILES. Raises Forbidden, Invalid, Conflict."""
     require(actor, Right.ADMINISTER)
     with transaction.atomic():
         found = ServerEnvironment.objects.select_for_update().get(pk=environment.pk)
-        before = _settings(found)
+        before, source = _settings(found), found.source
         _apply(found, given)
         if found.everything and not before["everything"]:
             _refuse_governed(found)
-        if control_key is not None:
-            found.control_key = _sealed(control_key)
-        if found.dns_name and not before["dns_name"] and found.servers.filter(bundled=False, named_at=None).exists():
-            raise Invalid.at("dns_name", "it has listed servers: remove them before a DNS name finds its servers")
-        if not found.dns_name or found.dns_name != before["dns_name"]:
+        if found.source and not source and found.servers.filter(bundled=False, named_at=None).exists():
+            field = "kubernetes_service" if found.kubernetes_service else "dns_name"
+            raise Invalid.at(field, "it has listed servers: remove them before a name or service finds its servers")
+        if not found.source or found.source != source:
             found.servers.exclude(named_at=None).delete()
             found.lookup_error = ""
         found.save()
-        after = _settings(found) | ({"control_key": "changed"} if control_key is not None else {})
+        after = _settings(found) | {name: "changed" for name in SECRETS if given.get(name) is not None}
         changed = {name for name in after if before.get(name) != after[name]}
         _record(
             actor,
@@ -108,8 +132,8 @@ def server_new(*, environment: ServerEnvironment, name: str, address: str, grpc:
 
     address: as http://10.0.0.5:8000. grpc, metrics: "" for the ports 8001 and 8002 of that host. Raises Invalid.
     """
-    if environment.dns_name:
-        raise Invalid.at("address", f"the servers of {environment.name} are found by the name {environment.dns_name}")
+    if environment.source:
+        raise Invalid.at("address", f"the servers of {environment.name} are found by {environment.source}")
     http_url, scheme, host = _address("address", address)
     metrics_url = (
         _address("metrics", metrics)[0] if metrics.strip() else f"{scheme}://{host}:{environment.metrics_port}"
@@ -134,7 +158,7 @@ def server_add(*, server: Server, actor: Actor) -> Server:
 
 
 def server_update(*, server: Server, actor: Actor, address: str, grpc: str = "", metrics: str = "") -> Server:
-    """Give a listed server other addresses. Raises Conflict for a server that `up` or a DNS name has listed."""
+    """Give a listed server other addresses. Raises Conflict for a server that `up` has listed, or that was found."""
     require(actor, Right.ADMINISTER)
     _refuse_unlisted(server)
     assert server.environment is not None
@@ -149,8 +173,13 @@ def server_update(*, server: Server, actor: Actor, address: str, grpc: str = "",
 
 
 def server_place(*, server: Server, zone: str, actor: Actor) -> Server:
-    """Say in which zone a server runs, "" for none. A deployment never changes servers of two zones at once."""
+    """Say in which zone a server runs, "" for none. A deployment never changes servers of two zones at once.
+
+    Raises Conflict for a pod.
+    """
     require(actor, Right.ADMINISTER)
+    if server.named_at is not None and server.environment is not None and server.environment.kubernetes_service:
+        raise Conflict(f"Kubernetes says in which zone {server.name} runs, by its node's topology.kubernetes.io/zone")
     zone = zone.strip()
     if len(zone) > 64 or not zone.isprintable():
         raise Invalid.at("zone", "a zone has at most 64 printable characters, as eu-central-1a")
@@ -165,7 +194,7 @@ def server_place(*, server: Server, zone: str, actor: Actor) -> Server:
 def server_remove(*, server: Server, actor: Actor) -> None:
     """Remove a server and its history. It goes on with what it has loaded.
 
-    Raises Conflict for a server that a DNS name has found, and for a bundled one that is `local` or answers.
+    Raises Conflict for a server that was found, and for a bundled one that is `local` or answers.
     """
     require(actor, Right.ADMINISTER)
     if not server.bundled or server.name == LOCAL or answers(server):
@@ -288,14 +317,22 @@ def loadable_release(model: Model, number: int) -> Release:
 
 def _apply(environment: ServerEnvironment, given: Mapping[str, object]) -> None:
     """Set the given settings. Raises Invalid at the first that cannot be used."""
+    address = environment.kubernetes_address
     for name, value in given.items():
-        setattr(environment, name, value.strip() if isinstance(value, str) else value)
+        if name in SECRETS:
+            if value is not None:
+                setattr(environment, name, _sealed(name, str(value)))
+        else:
+            setattr(environment, name, value.strip() if isinstance(value, str) else value)
     if environment.name == PRODUCTION and not environment.driven:
         raise Invalid.at("driven", "production is driven, because the bundled server is in it")
     if environment.dns_name and not _HOST.fullmatch(environment.dns_name):
         raise Invalid.at(
             "dns_name", "a DNS name has letters, digits, hyphens and dots, as triton.prod.svc.cluster.local"
         )
+    _check_kubernetes(environment)
+    if environment.kubernetes_token and environment.kubernetes_address != address and not given.get("kubernetes_token"):
+        raise Invalid.at("kubernetes_token", "the token goes to another address now: enter it again, or remove it")
     for name in ("http_port", "grpc_port", "metrics_port"):
         if not 0 < getattr(environment, name) < 65536:
             raise Invalid.at(name, "a port is a number from 1 to 65535")
@@ -306,6 +343,24 @@ def _apply(environment: ServerEnvironment, given: Mapping[str, object]) -> None:
     context(*(getattr(environment, name) for name in FILES))
 
 
+def _check_kubernetes(environment: ServerEnvironment) -> None:
+    if environment.kubernetes_service and environment.dns_name:
+        raise Invalid.at(
+            "kubernetes_service", "servers are found by a DNS name or by a Kubernetes service, not by both"
+        )
+    if environment.kubernetes_service and not _SERVICE.fullmatch(environment.kubernetes_service):
+        raise Invalid.at("kubernetes_service", "a Kubernetes service is its namespace and its name, as prod/triton")
+    if environment.kubernetes_address:
+        text = environment.kubernetes_address
+        text = text if "://" in text else f"https://{text}"
+        environment.kubernetes_address, scheme, _ = _address("kubernetes_address", text)
+        if scheme == "http" and environment.kubernetes_token:
+            raise Invalid.at("kubernetes_address", "a token is sent over https only")
+    if len(environment.kubernetes_ca_file) > 500:
+        raise Invalid.at("kubernetes_ca_file", "a path has at most 500 characters")
+    context(environment.kubernetes_ca_file, "", "")
+
+
 def _settings(environment: ServerEnvironment) -> dict[str, object]:
     return {name: getattr(environment, name) for name in (*SETTINGS, *FILES)}
 
@@ -314,10 +369,12 @@ def _addresses(server: Server) -> dict[str, object]:
     return {"http_url": server.http_url, "grpc_url": server.grpc_url, "metrics_url": server.metrics_url}
 
 
-def _sealed(key: str) -> str:
-    if len(key) > 300 or not key.isascii() or (key and not key.isprintable()):
-        raise Invalid.at("control_key", "a control key has at most 300 printable ASCII characters")
-    return seal(key.strip())
+def _sealed(name: str, secret: str) -> str:
+    kind, most = ("control key", 300) if name == "control_key" else ("token", MOST_TOKEN)
+    secret = secret.strip()
+    if len(secret) > most or not secret.isascii() or (secret and not secret.isprintable()):
+        raise Invalid.at(name, f"a {kind} has at most {most} printable ASCII characters")
+    return seal(secret)
 
 
 def _slug(name: str, most: int) -> str:
@@ -364,7 +421,8 @@ def _refuse_unlisted(server: Server) -> None:
     if server.bundled:
         raise Conflict(f"server {server.name} is bundled: `manage.py up` lists it")
     if server.named_at is not None:
-        raise Conflict(f"server {server.name} was found by the DNS name of its environment, which lists it")
+        source = server.environment.source if server.environment is not None else ""
+        raise Conflict(f"server {server.name} was found by {source}, which lists it")
 
 
 def _record(

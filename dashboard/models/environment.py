@@ -14,7 +14,10 @@ class ServerEnvironment(models.Model):
 
     driven: whether `watch` loads and unloads there; else somebody else does, and the servers are only observed.
     everything: whether every model that is loaded is wanted; else only the rows of WantedRelease are.
-    dns_name: a name that leads to the servers at these ports; "" if a person lists the servers.
+    dns_name: a name that leads to the servers at these ports. kubernetes_service: namespace/name of a service whose pods are
+    the servers. Of the two at most one is set; without any, a person lists the servers.
+    kubernetes_address, kubernetes_token (sealed), kubernetes_ca_file: the API of its cluster, "" for the cluster in which this
+    process runs.
     control_key: the key of the control routes, sealed (shared.sealing); "" if they need none.
     ca_file, certificate, certificate_key: paths of PEM files on each machine; "" for the system's authorities, or none.
     """
@@ -26,13 +29,17 @@ class ServerEnvironment(models.Model):
     http_port = models.PositiveIntegerField(default=8000)
     grpc_port = models.PositiveIntegerField(default=8001)
     metrics_port = models.PositiveIntegerField(default=8002)
-    tls = models.BooleanField(default=False)  # whether the servers of dns_name are called over TLS
+    tls = models.BooleanField(default=False)  # whether servers that were found are called over TLS
     control_header = models.CharField(max_length=100, default=CONTROL_HEADER)
     control_key = models.CharField(max_length=1000, blank=True, default="")
     ca_file = models.CharField(max_length=500, blank=True, default="")
     certificate = models.CharField(max_length=500, blank=True, default="")
     certificate_key = models.CharField(max_length=500, blank=True, default="")
-    lookup_error = models.CharField(max_length=500, blank=True, default="")  # why dns_name leads to no server
+    kubernetes_service = models.CharField(max_length=130, blank=True, default="", db_default="")
+    kubernetes_address = models.CharField(max_length=300, blank=True, default="", db_default="")
+    kubernetes_token = models.TextField(blank=True, default="", db_default="")
+    kubernetes_ca_file = models.CharField(max_length=500, blank=True, default="", db_default="")
+    lookup_error = models.CharField(max_length=500, blank=True, default="")  # why its servers could not be looked up
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -42,10 +49,15 @@ class ServerEnvironment(models.Model):
         return self.name
 
     @property
+    def source(self) -> str:
+        """The name by which its servers are found; "" if a person lists them."""
+        return self.kubernetes_service or self.dns_name
+
+    @property
     def connection(self) -> tuple[object, ...]:
         """What `watch` connects anew for."""
         secrets = (self.control_header, self.control_key, self.ca_file, self.certificate, self.certificate_key)
-        return (self.driven, self.everything, self.dns_name, self.tls, *secrets)
+        return (self.driven, self.everything, self.source, self.tls, *secrets)
 
 
 class WantedRelease(models.Model):

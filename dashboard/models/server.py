@@ -15,8 +15,9 @@ class Server(models.Model):
     """An inference server. The control key of the bundled server is not in the database.
 
     environment: never empty, except for rows that the last release made; such servers count as production. named_at: when the
-    environment's DNS name last led to the server, None for a server that a person or `up` listed.
+    environment's DNS name or Kubernetes service last led to the server, None for a server that a person or `up` listed.
     zone: where it runs, as the people who run it call it; "" if nobody has said.
+    leaving: its pod has been told to end, so nothing is loaded there any more.
     """
 
     name = models.SlugField(max_length=64, unique=True)
@@ -27,6 +28,7 @@ class Server(models.Model):
     environment = models.ForeignKey(ServerEnvironment, null=True, on_delete=models.CASCADE, related_name="servers")
     named_at = models.DateTimeField(null=True)
     zone = models.CharField(max_length=64, blank=True, default="", db_default="")
+    leaving = models.BooleanField(default=False, db_default=False)
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -43,7 +45,7 @@ class Server(models.Model):
     @property
     def driven(self) -> bool:
         """Whether `watch` brings the server to what is wanted."""
-        return self.environment is None or self.environment.driven
+        return (self.environment is None or self.environment.driven) and not self.leaving
 
 
 class ServerState(models.Model):

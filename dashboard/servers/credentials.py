@@ -27,7 +27,10 @@ def tls_name(server: Server) -> str:
     """Return the name that a server's certificate must have if it is not the host of its address; else ""."""
     environment = None if server.bundled else server.environment
     named = environment is not None and server.named_at is not None and environment.tls
-    return environment.dns_name if named and environment is not None else ""
+    if not named or environment is None:
+        return ""
+    namespace, _, service = environment.kubernetes_service.partition("/")
+    return f"{service}.{namespace}.svc" if service else environment.dns_name
 
 
 def tls_context(server: Server) -> ssl.SSLContext:

@@ -1,7 +1,7 @@
 """Environments, their listed servers, what they ask of releases, and the models that each wants in its newest release.
 
-The control key of an environment is a secret and stays where it is. A wish for one release is no text, because another
-installation numbers its releases itself. A server that `up` or a DNS name lists is none either.
+The secrets of an environment stay where they are. A wish for one release is no text, because another installation numbers
+its releases itself. A server that `up` lists, or that a name or service leads to, is none either.
 """
 
 from collections import defaultdict
@@ -19,6 +19,7 @@ from dashboard.text.kinds import INSTALLATION, Change, Kind, Secrets, administer
 from dashboard.text.shapes import Record, Table
 
 _PORTS = {"http_port": 8000, "grpc_port": 8001, "metrics_port": 8002}
+_TEXTS = ("kubernetes_service", "kubernetes_address", "kubernetes_ca_file", *services.FILES)
 _SETTINGS: dict[str, object] = {
     "driven": True,
     "everything": False,
@@ -26,7 +27,7 @@ _SETTINGS: dict[str, object] = {
     **_PORTS,
     "tls": False,
     "control_header": CONTROL_HEADER,
-    **dict.fromkeys(services.FILES, ""),
+    **dict.fromkeys(_TEXTS, ""),
 }
 # Production is there from the beginning, and wants everything.
 _UNTOUCHED = {**_SETTINGS, "everything": True}
@@ -64,7 +65,7 @@ ENVIRONMENTS = Kind(
                 **dict.fromkeys(_PORTS, int),
                 "tls": bool,
                 "control_header": str,
-                **dict.fromkeys(services.FILES, str),
+                **dict.fromkeys(_TEXTS, str),
             },
             _SETTINGS,
         )

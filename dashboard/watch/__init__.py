@@ -4,7 +4,7 @@ only the command calls it.
 plan              compares desired with actual state, and plans loads and unloads (no I/O)
 missing_versions  versions that should be served and whose folders somebody moved
 reconciler        executes the plan on one server, repeatedly
-discovery         looks up the DNS names of environments
+discovery         looks up the servers of environments by DNS name or Kubernetes service
 rollout_watch     advances rollouts according to the server's reports
 collector         stores the live feed of one server as history
 periodic          expiry, lost jobs, pruning, repairs

@@ -1,57 +1,50 @@
-"""Looks up the DNS names of environments, so that their servers are watched as they appear."""
+"""Looks up the servers of environments by DNS name or Kubernetes service, so that they are watched as they appear."""
 
 import asyncio
-import ipaddress
 import logging
-import socket
-from collections.abc import Awaitable, Callable
 
 from asgiref.sync import sync_to_async
 from django.db import Error, close_old_connections
 
-from dashboard.fleet.discovery import environments_named, lookup_failed, servers_found
+from dashboard.fleet.discovery import environments_with_source, lookup_failed, servers_found
+from dashboard.fleet.sources import Lookup, addresses_of, servers_of
+from dashboard.models import ServerEnvironment
+from dashboard.shared.exceptions import DashboardError
 
 logger = logging.getLogger(__name__)
 
-LOOKUP_S = 5.0
-
-Lookup = Callable[[str], Awaitable[set[str]]]
+LOOKUP_S = 2.0
 
 
-async def addresses_of(name: str) -> set[str]:
-    """Return the IP addresses of a name. Raises OSError if DNS knows none."""
-    found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    numbers = {ipaddress.ip_address(str(address[0]).partition("%")[0]) for *_, address in found}
-    # Kubernetes and most others list a server once for each family; IPv4 is enough where there is any.
-    return {str(one) for one in numbers if one.version == 4} or {str(one) for one in numbers}
+async def discover(changed: asyncio.Event, lookup: Lookup = addresses_of) -> None:
+    """Look all environments up every LOOKUP_S, until cancelled. One that hangs delays no other one.
 
-
-async def discover(lookup: Lookup = addresses_of) -> None:
-    """Look all names up every LOOKUP_S, until cancelled. A name that hangs delays no other one."""
+    changed: is set when a server has come, gone or changed.
+    """
     under_way: dict[int, asyncio.Task[None]] = {}
     async with asyncio.TaskGroup() as group:
         while True:
             try:
-                for pk, name in await sync_to_async(environments_named)():
-                    if pk not in under_way or under_way[pk].done():
-                        under_way[pk] = group.create_task(_look_up(pk, name, lookup))
+                for one in await sync_to_async(environments_with_source)():
+                    if one.pk not in under_way or under_way[one.pk].done():
+                        under_way[one.pk] = group.create_task(_look_up(one, changed, lookup))
             except Error as error:
-                logger.error("the database did not answer (%s); the names are looked up later", error)
+                logger.error("the database did not answer (%s); servers are looked up later", error)
                 await sync_to_async(close_old_connections)()
             await asyncio.sleep(LOOKUP_S)
 
 
-async def _look_up(pk: int, name: str, lookup: Lookup) -> None:
+async def _look_up(environment: ServerEnvironment, changed: asyncio.Event, lookup: Lookup) -> None:
     try:
         try:
-            async with asyncio.timeout(LOOKUP_S):
-                found = await lookup(name)
-        except (OSError, UnicodeError, TimeoutError) as error:
-            reason = getattr(error, "strerror", None) or "DNS did not answer in time"
-            said = f"the name {name} was not found: {reason.lower()}; the servers that it led to stay"
-            await sync_to_async(lookup_failed)(environment_id=pk, error=said)
+            found = await servers_of(environment, lookup)
+        except DashboardError as error:
+            said = f"{error.message}; the servers that it led to stay"
+            await sync_to_async(lookup_failed)(environment_id=environment.pk, error=said)
         else:
-            await sync_to_async(servers_found)(environment_id=pk, dns_name=name, addresses=found)
+            given = {"environment_id": environment.pk, "source": environment.source, "found": found}
+            if await sync_to_async(servers_found)(**given):
+                changed.set()
     except Error as error:
-        logger.error("the servers of %s were not recorded (%s)", name, error)
+        logger.error("the servers of %s were not recorded (%s)", environment.source, error)
         await sync_to_async(close_old_connections)()

@@ -83,8 +83,9 @@ async def lead_or_follow(lease: Lease) -> None:
 async def lead(lease: Lease, fence: Fence) -> None:
     """Do the watcher's work until the lease has ended. If a part fails, its exception is raised."""
     parts = [asyncio.create_task(keep_lease(lease, fence))]
+    changed = asyncio.Event()
     with fenced_by(fence):
-        parts += [asyncio.create_task(watch_servers()), asyncio.create_task(discover())]
+        parts += [asyncio.create_task(watch_servers(changed)), asyncio.create_task(discover(changed))]
         parts += [asyncio.create_task(run_periodically(task)) for task in periodic_tasks()]
     try:
         done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
@@ -128,14 +129,17 @@ async def give_heartbeats() -> None:
         await asyncio.sleep(heartbeat.HEARTBEAT_S)
 
 
-async def watch_servers() -> None:
+async def watch_servers(changed: asyncio.Event | None = None) -> None:
     """Watch every server until cancelled, including servers that are added or get another address or key meanwhile.
 
-    Each server has tasks of its own, so that one which is slow or hangs delays no other one.
+    Each server has tasks of its own, so that one which is slow or hangs delays no other one. changed: says that the list of
+    servers is to be read at once.
     """
+    changed = changed or asyncio.Event()
     watched: dict[tuple[object, ...], asyncio.Task[None]] = {}
     async with asyncio.TaskGroup() as group:
         while True:
+            changed.clear()
             try:
                 rows = await sync_to_async(lambda: list(servers()))()
             except Error as error:
@@ -146,12 +150,14 @@ async def watch_servers() -> None:
                 for gone in watched.keys() - found.keys():
                     watched.pop(gone).cancel()
                 watched |= {key: group.create_task(keep_watching(found[key])) for key in found.keys() - watched.keys()}
-            await asyncio.sleep(SERVERS_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SERVERS_S):
+                    await changed.wait()
 
 
 def _connection(server: Server) -> tuple[object, ...]:
     environment = None if server.environment is None else server.environment.connection
-    return server.pk, server.http_url, server.metrics_url, server.environment_id, environment
+    return server.pk, server.http_url, server.metrics_url, server.environment_id, server.leaving, environment
 
 
 async def keep_watching(server: Server) -> None:

@@ -10,14 +10,22 @@ from dashboard.access.authorisation import SYSTEM
 from dashboard.catalog.selectors import model_get
 from dashboard.fleet import selectors as select
 from dashboard.fleet import services
-from dashboard.fleet.checks import CONNECTIONS, check_server, server_add_checked
+from dashboard.fleet.checks import CONNECTIONS, Check, check_server, server_add_checked
+from dashboard.fleet.sources import check_source
 from dashboard.servers.selectors import server_get
 from dashboard.shared.exceptions import DashboardError
 from dashboard.shared.release import check_release
 from dashboard.shared.startup import one_sentence
 from dashboard.templatetags.slipway import sentence
 
-_TEXTS = ("dns_name", "control_header", "ca_file", "certificate", "certificate_key")
+_TEXTS = (
+    "dns_name",
+    "kubernetes_service",
+    "kubernetes_address",
+    "kubernetes_ca_file",
+    "control_header",
+    *services.FILES,
+)
 _NUMBERS = ("http_port", "grpc_port", "metrics_port")
 
 
@@ -39,6 +47,8 @@ class Command(BaseCommand):
         server.add_argument("--unchecked", action="store_true", help="add it whatever its check says")
         actions.add_parser("remove-server", help="remove a server").add_argument("name")
         actions.add_parser("check", help="check a server again").add_argument("name")
+        source = actions.add_parser("check-source", help="look up the servers of a DNS name or Kubernetes service")
+        source.add_argument("name")
         for action in ("want", "unwant"):
             wish = actions.add_parser(action, help=f"{action} a model in an environment")
             wish.add_argument("environment")
@@ -57,7 +67,7 @@ class Command(BaseCommand):
     def act_list(self, options: dict[str, Any]) -> None:
         for environment in select.environments():
             kind = "driven" if environment.driven else "only observed"
-            found = f", found by {environment.dns_name}" if environment.dns_name else ""
+            found = f", found by {environment.source}" if environment.source else ""
             self.stdout.write(f"{environment.name} ({kind}{found})")
             if environment.lookup_error:
                 self.stdout.write(f"  {sentence(environment.lookup_error)}")
@@ -86,7 +96,12 @@ class Command(BaseCommand):
         services.server_remove(server=server_get(options["name"]), actor=SYSTEM)
 
     def act_check(self, options: dict[str, Any]) -> None:
-        found = check_server(server_get(options["name"]), CONNECTIONS)
+        self._tell(check_server(server_get(options["name"]), CONNECTIONS))
+
+    def act_check_source(self, options: dict[str, Any]) -> None:
+        self._tell(check_source(select.environment_get(options["name"])))
+
+    def _tell(self, found: Check) -> None:
         for line in (f"{found.kind} {found.version}".strip(), found.said, *found.advice):
             if line:
                 self.stdout.write(sentence(line))
@@ -111,9 +126,11 @@ def _settings(parser: CommandParser) -> None:
     wants.add_argument("--everything", dest="everything", action="store_true", default=None)
     wants.add_argument("--chosen", dest="everything", action="store_false", help="it wants only what `want` names")
     tls = parser.add_mutually_exclusive_group()
-    tls.add_argument("--tls", dest="tls", action="store_true", default=None, help="for the servers of --dns-name")
+    tls.add_argument("--tls", dest="tls", action="store_true", default=None, help="for servers that are found")
     tls.add_argument("--no-tls", dest="tls", action="store_false")
-    parser.add_argument("--control-key-file", metavar="PATH", help="a file with the control key, - for standard input")
+    for name in services.SECRETS:
+        said = f"a file with the {name.replace('_', ' ')}, - for standard input"
+        parser.add_argument(f"--{name.replace('_', '-')}-file", metavar="PATH", help=said)
     for name in _TEXTS:
         parser.add_argument(f"--{name.replace('_', '-')}")
     for name in _NUMBERS:
@@ -121,14 +138,14 @@ def _settings(parser: CommandParser) -> None:
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that were given. The key is never an argument, because every account can read command lines."""
+    """Return the settings that were given. Secrets are never arguments, because every account can read command lines."""
     names = (*_TEXTS, *_NUMBERS, "driven", "everything", "tls")
     given = {name: options[name] for name in names if options[name] is not None}
-    path = options["control_key_file"]
-    if path is not None:
+    for name in services.SECRETS:
+        if (path := options[f"{name}_file"]) is None:
+            continue
         try:
-            text = sys.stdin.read() if path == "-" else Path(path).read_text()
+            given[name] = sys.stdin.read() if path == "-" else Path(path).read_text()
         except (OSError, UnicodeDecodeError):
-            raise CommandError(f"The file of the control key, {path}, cannot be read.") from None
-        given["control_key"] = text.strip()
+            raise CommandError(f"The file of the {name.replace('_', ' ')}, {path}, cannot be read.") from None
     return given
