@@ -52,4 +52,5 @@ def check_source(environment: ServerEnvironment) -> Check:
     told = [f"{one.name} {one.address}".strip() + (f" in zone {one.zone}" if one.zone else "") for one in found]
     more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
     servers = f"{len(told)} server{'s' * (len(told) != 1)}"
-    return Check(said=f"{environment.source} leads to {servers}{': ' * bool(told)}{', '.join(told[:_NAMED])}{more}.")
+    kind = "The Kubernetes service" if environment.kubernetes_service else "The name"
+    return Check(said=f"{kind} {environment.source} leads to {servers}{': ' * bool(told)}{', '.join(told[:_NAMED])}{more}.")

@@ -22,7 +22,8 @@ from dashboard.catalog.selectors import model_summary
 from dashboard.deployments import order
 from dashboard.deployments.advance import deployments_advance
 from dashboard.examples.services import example_create
-from dashboard.fleet.discovery import GONE, servers_found
+from dashboard.fleet import sources
+from dashboard.fleet.discovery import GONE, Found, servers_found
 from dashboard.fleet.selectors import environment_get, key_trouble
 from dashboard.models import (
     AuditEntry,
@@ -276,6 +277,7 @@ def test_a_dns_name_brings_servers_and_takes_them_away(
     db: None, root: APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(discovery, "LOOKUP_S", 0.05)
+    monkeypatch.setattr(sources, "ANSWER_S", 0.05)
     body = {"name": "pods", "dns_name": "pods.example", "tls": True, "http_port": 9000}
     assert root.post("/api/v1/environments", body, format="json").status_code == 201
     answers: list[set[str] | OSError] = [{"127.0.0.2", "127.0.0.3"}, OSError(-2, "Name or service not known")]
@@ -292,7 +294,7 @@ def test_a_dns_name_brings_servers_and_takes_them_away(
         return answer
 
     async def until(condition: Callable[[], bool]) -> None:
-        running = asyncio.create_task(discovery.discover(lookup))
+        running = asyncio.create_task(discovery.discover(asyncio.Event(), lookup))
         async with asyncio.timeout(PATIENCE_S):
             while not await sync_to_async(condition)():
                 assert not running.done() or running.result()
@@ -310,16 +312,18 @@ def test_a_dns_name_brings_servers_and_takes_them_away(
         ("pods-127-0-0-3", "https://127.0.0.3:9000"),
     ]
     refused = root.delete("/api/v1/environments/pods/servers/pods-127-0-0-2")
-    assert (refused.status_code, "was found by the DNS name" in refused.data["error"]) == (409, True)
+    assert (refused.status_code, "was found by pods.example" in refused.data["error"]) == (409, True)
     # One answer without a server does not remove it; only a name that has not led to it for long does.
     environment = environment_get("pods")
-    servers_found(environment_id=environment.pk, dns_name="pods.example", addresses={"127.0.0.2", "::1"})
+    answer = [Found("127.0.0.2"), Found("::1")]
+    assert servers_found(environment_id=environment.pk, source="pods.example", found=answer)
     assert found.all().count() == 3
     assert error() == ""
     found.filter(name="pods-127-0-0-3").update(named_at=F("named_at") - GONE * 2)
-    servers_found(environment_id=environment.pk, dns_name="pods.example", addresses={"127.0.0.2", "::1"})
+    assert servers_found(environment_id=environment.pk, source="pods.example", found=answer)
+    assert not servers_found(environment_id=environment.pk, source="pods.example", found=answer)
     assert sorted(one.http_url for one in found.all()) == ["https://127.0.0.2:9000", "https://[::1]:9000"]
-    assert async_to_sync(discovery.addresses_of)("localhost") <= {"127.0.0.1", "::1"}
+    assert async_to_sync(sources.addresses_of)("localhost") <= {"127.0.0.1", "::1"}
 
 
 @pytest.mark.parametrize(
@@ -328,6 +332,12 @@ def test_a_dns_name_brings_servers_and_takes_them_away(
         ({"name": "a b"}, "a name has letters, digits, hyphens and underscores"),
         ({"name": "production"}, "there is an environment named 'production' already"),
         ({"name": "x", "dns_name": "http://host"}, "a DNS name has letters"),
+        ({"name": "x", "kubernetes_service": "triton"}, "is its namespace and its name, as prod/triton"),
+        ({"name": "x", "kubernetes_service": "a/b", "dns_name": "a"}, "not by both"),
+        ({"name": "x", "kubernetes_address": "https://a/b"}, "and nothing else"),
+        ({"name": "x", "kubernetes_address": "http://a", "kubernetes_token": "t"}, "over https only"),
+        ({"name": "x", "kubernetes_token": "a\nb"}, "a token has at most 8000 printable"),
+        ({"name": "x", "kubernetes_ca_file": "/nowhere.pem"}, "the CA file '/nowhere.pem' is not there"),
         ({"name": "x", "http_port": 70000}, "a port is a number from 1 to 65535"),
         ({"name": "x", "control_header": "a: b"}, "the header of the key has letters"),
         ({"name": "x", "control_key": "a\nb"}, "a control key has at most 300 printable"),
