@@ -90,6 +90,16 @@ def test_selectors_find_the_pods() -> None:
     assert manifest("Service")["spec"]["selector"] == labels
 
 
+def test_the_dashboards_account_may_read_what_it_asks_for() -> None:
+    role, binding, account = (manifest(kind) for kind in ("Role", "RoleBinding", "ServiceAccount"))
+    [rule] = role["rules"]
+    asked = (ROOT / "dashboard" / "fleet" / "kubernetes.py").read_text()
+    for one in (*rule["apiGroups"], *rule["resources"], *rule["verbs"]):
+        assert f"[{one}]" in asked  # as the sentence of a refusal says
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", **account["metadata"]}]
+
+
 def test_no_secret_is_written_down() -> None:
     text = (DEPLOY / "kubernetes.yaml").read_text() + (DEPLOY / "Dockerfile").read_text()
     assert not re.search(r"AKIA|BEGIN [A-Z ]*PRIVATE KEY|SECRET_ACCESS_KEY: *\S", text)

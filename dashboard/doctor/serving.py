@@ -13,7 +13,7 @@ from dashboard.alerts.machine import certificate_end, certificates
 from dashboard.catalog.selectors import unmanaged_models
 from dashboard.doctor.check import NotMade
 from dashboard.doctor.machine import named
-from dashboard.models import Capture, Model, Server, Version
+from dashboard.models import Capture, Model, Server, ServerEnvironment, Version
 from dashboard.releases.storage import files_missing
 from dashboard.servers.client import AsyncServerClient, Unreachable
 from dashboard.servers.selectors import servers
@@ -29,7 +29,9 @@ LEFT_S = 2 * 3600.0  # `watch` removes such folders after an hour
 
 
 def answers() -> Iterator[str]:
-    rows = list(servers())
+    for one in ServerEnvironment.objects.exclude(lookup_error=""):
+        yield f"Servers of {one.name} are not looked up ({one.lookup_error}): correct this, or its settings"
+    rows = [server for server in servers() if not server.leaving]
     if not rows:
         raise NotMade("no server is registered")
     if not heartbeat.processes():

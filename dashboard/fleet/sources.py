@@ -53,4 +53,6 @@ def check_source(environment: ServerEnvironment) -> Check:
     more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
     servers = f"{len(told)} server{'s' * (len(told) != 1)}"
     kind = "The Kubernetes service" if environment.kubernetes_service else "The name"
-    return Check(said=f"{kind} {environment.source} leads to {servers}{': ' * bool(told)}{', '.join(told[:_NAMED])}{more}.")
+    return Check(
+        said=f"{kind} {environment.source} leads to {servers}{': ' * bool(told)}{', '.join(told[:_NAMED])}{more}."
+    )

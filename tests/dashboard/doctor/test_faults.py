@@ -24,7 +24,7 @@ from dashboard.doctor.check import Check, Finding, examine
 from dashboard.doctor.table import CHECKS
 from dashboard.jobs.outbox import WAITS
 from dashboard.jobs.services import job_create
-from dashboard.models import Capture, Job, Model, ModelState, Server, ServerEvent, Version
+from dashboard.models import Capture, Job, Model, ModelState, Server, ServerEnvironment, ServerEvent, Version
 from dashboard.shared import heartbeat
 from dashboard.supervisor import installation
 from repository.core.captures import COUNTS
@@ -239,6 +239,11 @@ def no_certificate(house: House) -> None:
     house.settings.SERVER_FLAGS = [f"--metrics-certificate={house.folder / 'absent.pem'}"]
 
 
+def lost_service(_: House) -> None:
+    said = "the Kubernetes API at https://10.0.0.1:443 did not answer in 5 s"
+    ServerEnvironment.objects.create(name="eu", kubernetes_service="prod/triton", lookup_error=said)
+
+
 def server_away(_: House) -> None:
     heartbeat.beat("watch")
 
@@ -334,7 +339,10 @@ FAULTS: dict[str, list[tuple[Callable[[House], None], str, str]]] = {
     "memory": [(no_memory, "short of memory", "Unload one")],
     "ends": [(ended_certificate, "Certificate old.pem has ended", "Make a new one")],
     "certificates": [(no_certificate, "absent.pem cannot be read", "correct its path")],
-    "servers": [(server_away, "server local does not answer", "read logs/server.log")],
+    "servers": [
+        (server_away, "server local does not answer", "read logs/server.log"),
+        (lost_service, "Servers of eu are not looked up (the Kubernetes API", "correct this, or its settings"),
+    ],
     "crashes": [(crashes, "crashed 3 times", "Read its last lines")],
     "models": [(failed_model, "Model relu is not ready. No such operator. ", "correct the model")],
     "repository": [
