@@ -118,7 +118,7 @@ def crashes(facts: Facts) -> Iterator[Finding]:
 def server_down(facts: Facts) -> Iterator[Finding]:
     for server in facts.servers:
         state = getattr(server, "state", None)
-        if state is None:
+        if state is None or server.leaving:
             continue
         slow = state.state == ServerStatus.STARTING and state.started_at and state.started_at < facts.now - _STARTING
         if state.state == ServerStatus.DOWN or slow:

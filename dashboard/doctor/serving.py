@@ -29,8 +29,6 @@ LEFT_S = 2 * 3600.0  # `watch` removes such folders after an hour
 
 
 def answers() -> Iterator[str]:
-    for one in ServerEnvironment.objects.exclude(lookup_error=""):
-        yield f"Servers of {one.name} are not looked up ({one.lookup_error}): correct this, or its settings"
     rows = [server for server in servers() if not server.leaving]
     if not rows:
         raise NotMade("no server is registered")
@@ -42,6 +40,11 @@ def answers() -> Iterator[str]:
 
     for faults in asyncio.run(look()):
         yield from faults
+
+
+def lookups() -> Iterator[str]:
+    for one in ServerEnvironment.objects.exclude(lookup_error=""):
+        yield f"Servers of {one.name} are not looked up ({one.lookup_error}): correct this, or its settings"
 
 
 async def _look(server: Server) -> list[str]:

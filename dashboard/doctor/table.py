@@ -30,6 +30,7 @@ CHECKS = (
     Check("ends", "Tokens and certificates", machine.of_alerts("ends_soon"), "tables"),
     Check("certificates", "Files of certificates", serving.certificate_files),
     Check("servers", "Inference servers", serving.answers, "tables"),
+    Check("lookups", "Environments whose servers are found", serving.lookups, "tables"),
     Check("crashes", "Crashes", machine.of_alerts("crashes"), "tables"),
     Check("models", "Models", machine.of_alerts("not_ready", "load_failed", "serves_instead"), "tables"),
     Check("repository", "Model repository", serving.repository, "tables"),

@@ -339,10 +339,8 @@ FAULTS: dict[str, list[tuple[Callable[[House], None], str, str]]] = {
     "memory": [(no_memory, "short of memory", "Unload one")],
     "ends": [(ended_certificate, "Certificate old.pem has ended", "Make a new one")],
     "certificates": [(no_certificate, "absent.pem cannot be read", "correct its path")],
-    "servers": [
-        (server_away, "server local does not answer", "read logs/server.log"),
-        (lost_service, "Servers of eu are not looked up (the Kubernetes API", "correct this, or its settings"),
-    ],
+    "servers": [(server_away, "server local does not answer", "read logs/server.log")],
+    "lookups": [(lost_service, "Servers of eu are not looked up (the Kubernetes API", "correct this, or its settings")],
     "crashes": [(crashes, "crashed 3 times", "Read its last lines")],
     "models": [(failed_model, "Model relu is not ready. No such operator. ", "correct the model")],
     "repository": [
