@@ -49,7 +49,7 @@ def check_source(environment: ServerEnvironment) -> Check:
         found = async_to_sync(servers_of)(environment)
     except DashboardError as error:
         return Check(problems=[error.message])
-    told = [f"{one.name} {one.address}".strip() + (f" in zone {one.zone}" if one.zone else "") for one in found]
+    told = [" ".join(filter(None, (one.name, one.address, one.zone, "(ending)" * one.leaving))) for one in found]
     more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
     servers = f"{len(told)} server{'s' * (len(told) != 1)}"
     kind = "The Kubernetes service" if environment.kubernetes_service else "The name"
