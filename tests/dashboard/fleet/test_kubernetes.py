@@ -174,7 +174,7 @@ def test_pods_are_driven_before_they_are_ready_and_left_alone_when_they_end(
         deployment = deployment_start(environment=eu, model=model, release=number, actor=SYSTEM)
         deployment_look(deployment)
         assert list(deployment.steps.values_list("server__name", flat=True)) == ["triton-1"]
-        # It was seen to end, so it is not kept for a minute. A transaction would end with what a watcher writes of it meanwhile.
+        # It was seen to end, so it is not kept for a minute. What a watcher writes of it meanwhile could not be rolled back.
         watching((lambda: lists(cluster, stays), lambda: names() == ["triton-1"]), driving=False)
     path, headers = cluster.requests[-1]
     assert parse_qs(urlsplit(path).query) == {"labelSelector": ["kubernetes.io/service-name=triton"]}
