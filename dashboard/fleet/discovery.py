@@ -55,6 +55,7 @@ def servers_found(*, environment_id: int, source: str, found: Collection[Found])
         of_kubernetes = ("zone", "leaving") if environment.kubernetes_service else ()
         told = ("http_url", "grpc_url", "metrics_url", *of_kubernetes)
         known = {server.name: server for server in environment.servers.exclude(named_at=None)}
+        noted: list[int] = []
         for new in _rows(environment, found):
             server = known.pop(new.name, None)
             if server is None:
@@ -68,8 +69,9 @@ def servers_found(*, environment_id: int, source: str, found: Collection[Found])
                 Server.objects.filter(pk=server.pk).update(**{name: getattr(new, name) for name in different})
                 changed = True
             if server.named_at is None or now - server.named_at > _NOTED:
-                with quietly():
-                    Server.objects.filter(pk=server.pk).update(named_at=now)
+                noted.append(server.pk)
+        with quietly():
+            Server.objects.filter(pk__in=noted).update(named_at=now)
         for gone in known.values():
             if gone.leaving or (gone.named_at is not None and now - gone.named_at > GONE):
                 logger.info("%s does not lead to server %s any more", source, gone.name)

@@ -259,7 +259,10 @@ def test_settings_are_tried_before_they_are_saved(
         return str(answer.data.get("error") or "".join(answer.data["problems"]) or answer.data["said"])
 
     assert check() == told
+    (tmp_path / "token").write_text("of the account, renewed\n")
+    call_command("environments", "change", "eu", "--kubernetes-token-file", str(tmp_path / "token"))
     call_command("environments", "check-source", "eu")
+    assert cluster.requests[-1][1]["Authorization"] == "Bearer of the account, renewed"
     assert told in capsys.readouterr().out
     assert api.post("/api/v1/environments/eu/source/check").status_code == 403
     page = as_person(is_superuser=True)
