@@ -6,8 +6,8 @@ from typing import NamedTuple
 from django.db.models import F, IntegerField, Value
 
 from dashboard.models import DeploymentServer, Model, Server, WantedRelease
-from dashboard.models.deployment import OPEN
-from dashboard.shared.choices import DesiredState, StepState
+from dashboard.models.deployment import OPEN, UNREACHED
+from dashboard.shared.choices import DesiredState
 
 
 class Wanted(NamedTuple):
@@ -43,7 +43,7 @@ def _wishes(server: Server) -> list[tuple[int, int, int | None, int]]:
     if server.environment_id is None:
         return []
     reached = DeploymentServer.objects.filter(server=server.pk, deployment__state__in=OPEN).exclude(
-        state=StepState.WAITING
+        state__in=UNREACHED
     )
     rows = WantedRelease.objects.filter(environment=server.environment_id).order_by()
     both = rows.annotate(rank=Value(0, IntegerField())).values_list("rank", "model", "release", "generation")

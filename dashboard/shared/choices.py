@@ -72,12 +72,13 @@ class DeploymentState(TextChoices):
 
 
 class StepState(TextChoices):
-    """How far a deployment is with one server."""
+    """How far a deployment is with one server. LEFT_OUT: a person goes on without it."""
 
     WAITING = "waiting", "Waiting"
     CHANGING = "changing", "Changing"
     DONE = "done", "Changed"
     FAILED = "failed", "Failed"
+    LEFT_OUT = "left_out", "Left out"
 
 
 class CheckState(TextChoices):

@@ -10,7 +10,7 @@ from django.test import Client
 
 from dashboard.deployments.advance import deployments_advance
 from dashboard.deployments.policies import policy_of
-from dashboard.models import Deployment, Model, Server, ServerEnvironment
+from dashboard.models import Deployment, Model, Server, ServerEnvironment, ServerState
 from dashboard.releases import life
 from dashboard.releases.selectors import release_get
 from tests.dashboard.deployments.conftest import report
@@ -68,6 +68,8 @@ def test_a_second_person_approves_and_a_release_is_promoted_and_goes_back(
     assert "Server eu-3 failed: the disk is full." in page
     assert "Release 2 of relu stopped on its way to the servers" in text_of(paul.get("/environments/eu/"))
     assert "Go back to release 1" in page
+    left = paul.post(f"/environments/eu/deployments/{pk}/leave-out", {"server": "eu-3"}, follow=True)
+    assert "Server eu-3 is left out." in text_of(left)
     paul.post(f"/environments/eu/deployments/{pk}/continue")
     paul.post(f"/environments/eu/deployments/{pk}/stop")
     gone = paul.post(f"/environments/eu/deployments/{pk}/go-back", follow=True)
@@ -107,6 +109,22 @@ def test_the_form_of_a_deployment_says_what_it_would_do(
 ) -> None:
     answer = client_of("paul", "operate").get(f"/environments/eu/deployments/new{query}")
     assert (answer.status_code, sentence in text_of(answer)) == (code, True), text_of(answer)
+
+
+def test_a_server_that_does_not_answer_is_told_before_a_deployment_and_in_it(
+    eu: ServerEnvironment, client_of: Callable[..., Client], numbers: tuple[int, int]
+) -> None:
+    paul, given = client_of("paul", "operate"), {"model": "relu", "release": str(numbers[1])}
+    away = ServerState.objects.filter(server__name="eu-3")
+    away.update(state="down")
+    assert "1 server does not answer" in text_of(paul.get("/environments/eu/deployments/new", given))
+    refused = paul.post("/environments/eu/deployments/start", given)
+    assert (refused.status_code, "Server eu-3 does not answer: leave it out" in text_of(refused)) == (409, True)
+    started = paul.post("/environments/eu/deployments/start", {**given, "leave_out": ["eu-3"]}, follow=True)
+    assert "0 of 3 servers changed, 1 left out" in text_of(started)
+    ServerState.objects.filter(server__name="eu-2").update(state="down")
+    page = text_of(paul.get(f"/environments/eu/deployments/{Deployment.objects.get().pk}/"))
+    assert "It waits for eu-2, which does not answer." in page
 
 
 def test_a_zone_is_said_on_the_page(eu: ServerEnvironment, client_of: Callable[..., Client]) -> None:

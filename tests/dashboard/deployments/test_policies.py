@@ -77,8 +77,10 @@ def test_a_second_person_approves_exactly_one_release(
     permissions.set(Permission.objects.filter(codename="operate"))
     # What the policy governs is not wanted past it.
     past = api.put("/api/v1/environments/eu/wanted/relu", {"release": numbers[1]}, format="json")
-    assert (past.status_code, past.data["error"]) == (409, "eu has a policy: deploy the release there")
+    assert (past.status_code, past.data["error"]) == (409, "environment eu has a policy: deploy the release there")
     assert root.patch("/api/v1/environments/eu", {"everything": True}, format="json").status_code == 409
+    out = api.delete("/api/v1/environments/eu/wanted/relu")
+    assert (out.status_code, "only an administrator takes a model out" in out.data["error"]) == (409, True)
     made = start(api, numbers[1])
     assert made.status_code == 201
     # Taken back, it does not go on after a stop; going back asks nothing.
@@ -87,6 +89,7 @@ def test_a_second_person_approves_exactly_one_release(
     assert api.post(f"/api/v1/deployments/{made.data['id']}/stop").status_code == 200
     assert api.post(f"/api/v1/deployments/{made.data['id']}/continue").status_code == 409
     assert api.post(f"/api/v1/deployments/{made.data['id']}/go-back").status_code == 200
+    assert root.delete("/api/v1/environments/eu/wanted/relu").status_code == 204
 
 
 def test_a_release_serves_in_the_source_with_golden_requests_and_a_budget_first(
