@@ -35,6 +35,7 @@ class ReleaseState(TextChoices):
 
     IDLE = "idle", "Not loaded"
     WANTED = "wanted", "Wanted"
+    HELD = "held", "Needs a deployment"
     CHECKING = "checking", "Being checked"
     SERVING = "serving", "Live"
     FAILED = "failed", "Failed"

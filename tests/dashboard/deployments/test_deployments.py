@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.utils import timezone
 from rest_framework.test import APIClient
 
@@ -17,6 +18,7 @@ from dashboard.fleet.services import wanted_set
 from dashboard.models import (
     AuditEntry,
     Deployment,
+    DeploymentPolicy,
     Model,
     ModelSync,
     Release,
@@ -277,3 +279,28 @@ def test_production_pins_what_it_served_so_that_a_newer_release_reaches_nobody(
     assert (served(made), wanted_models(server)[0].generation) == ({"eu-1": 2}, before)
     published(make_live=True)
     assert served(made) == {"eu-1": 2}
+
+
+def test_the_command_deploys_shows_and_ends(
+    eu: ServerEnvironment, model: Model, actor: Actor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    staging = ServerEnvironment.objects.create(name="staging", everything=False)
+    with pytest.raises(CommandError, match="Environment staging has chosen no release of 'relu'"):
+        call_command("environments", "promote", "staging", "eu", "relu")
+    wanted_set(environment=staging, model=model, actor=actor, release=2)
+    DeploymentPolicy.objects.create(environment=eu, source=staging)
+    with pytest.raises(CommandError, match="cannot be deployed to eu yet"):
+        call_command("environments", "requirements", "eu", "relu", "2")
+    with pytest.raises(CommandError, match="has no server on which it could serve"):
+        call_command("environments", "promote", "staging", "eu", "relu")
+    DeploymentPolicy.objects.all().delete()
+    call_command("environments", "promote", "staging", "eu", "relu", "--order", "eu-1", "--leave-out", "eu-3")
+    pk = str(Deployment.objects.get().pk)
+    call_command("environments", "deployment", pk, "stop", "--leave-out", "eu-2")
+    call_command("environments", "deployments", "eu")
+    shown = capsys.readouterr().out
+    assert "missing  Environment staging has no server" in shown
+    assert f"{pk}  release 2 of relu to eu  stopped  system stopped it\n  eu-1  waiting\n  eu-2  left out" in shown
+    call_command("environments", "deployment", pk, "go-back")
+    with pytest.raises(CommandError, match="is gone back"):
+        call_command("environments", "deployment", pk, "continue")
