@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from rest_framework.test import APIClient
 
+from dashboard.access.authorisation import Actor
+from dashboard.catalog.selectors import models_standing
 from dashboard.deployments.advance import deployments_advance
 from dashboard.deployments.policies import policy_of
+from dashboard.fleet.services import wanted_set
 from dashboard.models import Deployment, Model, Server, ServerEnvironment, ServerState
 from dashboard.releases import life
 from dashboard.releases.selectors import release_get
@@ -133,3 +137,36 @@ def test_a_zone_is_said_on_the_page(eu: ServerEnvironment, client_of: Callable[.
     assert Server.objects.get(name="eu-1").zone == "west"
     root.post("/environments/eu/servers/eu-1/zone", {"zone": "x" * 65})
     assert Server.objects.get(name="eu-1").zone == "west"
+
+
+def test_production_that_is_held_at_a_release_tells_what_serves_and_what_needs_a_deployment(
+    model: Model, numbers: tuple[int, int], actor: Actor, api: APIClient, client_of: Callable[..., Client]
+) -> None:
+    production, _ = ServerEnvironment.objects.get_or_create(name="production")
+    local = production.servers.create(name="local", bundled=True, http_url="l")
+    ServerState.objects.create(server=local)
+    wanted_set(environment=production, model=model, actor=actor, release=numbers[0])
+    report(local)
+    life.serving(server=local, releases={model.pk: release_get(model, numbers[0]).pk})
+    paul = client_of("paul", "operate")
+
+    def told() -> tuple[str, int, int, list[str]]:
+        shown, rows = api.get("/api/v1/models/relu").data, api.get("/api/v1/models/relu/releases").data["results"]
+        return shown["state"], shown["wanted_release"], shown["serving_release"], [row["state"] for row in rows]
+
+    assert told() == ("ready", 1, 1, ["held", "serving"])
+    page = text_of(paul.get("/models/relu/releases/"))
+    assert "Production stays at release 1 : release 2 reaches it by a deployment. Deploy release 2" in page
+    assert "Needs a deployment" in page
+    assert [one.state for one in models_standing()] == ["ready"]
+    refused = api.post("/api/v1/models/relu/rollouts", {"candidate": 1}, format="json")
+    assert (refused.status_code, "by deployments only" in refused.data["error"]) == (409, True)
+    # A reached server counts as soon as it should serve the release.
+    assert api.post("/api/v1/environments/production/deployments", {"model": "relu", "release": 2}).status_code == 201
+    deployments_advance()
+    assert told()[1:] == (2, 1, ["wanted", "serving"])
+    Deployment.objects.all().delete()
+    production.wanted.all().delete()
+    ServerEnvironment.objects.update(everything=False)
+    page = text_of(paul.get("/models/relu/"))
+    assert "Production wants chosen models, and not this one: release 2 reaches it by a deployment." in page
