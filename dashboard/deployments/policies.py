@@ -117,7 +117,7 @@ def _approval(environment: ServerEnvironment, release: Release, actor: Actor) ->
     asking = {actor.user.pk if actor.user is not None else None, release.begun.created_by_id}
     for one in approvals(environment, release):
         if one.user_id not in asking and Actor(user=one.user).may(Right.OPERATE):
-            return Requirement("approval", True, f"{one.user.get_username()} approved it")
+            return Requirement("approval", True, f"it was approved by {one.user.get_username()}")
     return Requirement(
         "approval", False, "somebody must approve it who neither made this release nor starts the deployment"
     )

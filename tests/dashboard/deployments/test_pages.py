@@ -13,7 +13,7 @@ from dashboard.access.authorisation import Actor
 from dashboard.catalog.selectors import models_standing
 from dashboard.deployments.advance import deployments_advance
 from dashboard.deployments.policies import policy_of
-from dashboard.fleet.services import wanted_set
+from dashboard.fleet.services import wanted_remove, wanted_set
 from dashboard.models import Deployment, Model, Server, ServerEnvironment, ServerState
 from dashboard.releases import life
 from dashboard.releases.selectors import release_get
@@ -56,7 +56,7 @@ def test_a_second_person_approves_and_a_release_is_promoted_and_goes_back(
     assert "missing Somebody must approve it" in text_of(refused)
     assert "met It serves on every server of staging." in text_of(refused)
     approved = mary.post("/environments/eu/approvals", {**given, "comment": "tried it"}, follow=True)
-    assert "mary approved it" in text_of(approved)
+    assert "met It was approved by mary." in text_of(approved)
     assert "Take my approval back" in text_of(approved)
     started = paul.post("/environments/eu/deployments/start", {**given, "at_once": "1"})
     pk = Deployment.objects.get().pk
@@ -170,3 +170,8 @@ def test_production_that_is_held_at_a_release_tells_what_serves_and_what_needs_a
     ServerEnvironment.objects.update(everything=False)
     page = text_of(paul.get("/models/relu/"))
     assert "Production wants chosen models, and not this one: release 2 reaches it by a deployment." in page
+    # What production has chosen is not unloaded past it.
+    wanted_set(environment=production, model=model, actor=actor, release=numbers[0])
+    assert api.post("/api/v1/models/relu/unload").status_code == 409
+    wanted_remove(environment=production, model=model, actor=actor)
+    assert api.post("/api/v1/models/relu/unload").status_code == 200
