@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 from django.db.models import OuterRef, QuerySet, Subquery
 
 from dashboard.models import Model, ModelState, ModelSync, Release, ReleaseSpan, Rollout, Version
+from dashboard.releases.life import begun_releases
 from dashboard.releases.selectors import reporting_server
 from dashboard.releases.storage import managed_repository
 from dashboard.servers.selectors import of_production
+from dashboard.servers.wanted import ProductionWants, production_wants
 from dashboard.shared.changes import kept_while_unchanged
 from dashboard.shared.choices import DesiredState, ModelStatus, VersionState, version_word
 from dashboard.shared.exceptions import NotFound
@@ -37,7 +39,7 @@ class ModelSummary:
     model: Model
     state: str
     reason: str
-    wanted: Release | None  # the release that should serve, without its text
+    wanted: Release | None  # the release that production should serve, without its text
     serving: Release | None  # the release that the bundled server reports as serving, without its text
     loaded_versions: list[int]  # versions that can answer now, on any server of production
     backend: str
@@ -45,6 +47,9 @@ class ModelSummary:
     latest_number: int | None
     serving_since: datetime | None = None
     warning: str = ""
+    held: Release | None = (
+        None  # the newest release, if the model is loaded and production wants another one, or no release
+    )
     server_states: list[ModelState] = field(default_factory=list)
     archive_versions: dict[int, str] = field(
         default_factory=dict
@@ -103,8 +108,8 @@ class ModelSummary:
 class Standing(NamedTuple):
     """The fields by which lists of models are counted, filtered and sorted: few, because there may be many models.
 
-    state, backend: as in ModelSummary. serves: whether a version answers now, even if the model is degraded or loads another
-    version.
+    desired_state: that of production, which may want chosen models only. state, backend: as in ModelSummary. serves: whether a
+    version answers now, even if the model is degraded or loads another version.
     """
 
     pk: int
@@ -129,10 +134,13 @@ def models_standing() -> tuple[Standing, ...]:
     """Return the Standing of every model, ordered by name."""
     columns = ("pk", "name", "tags", "desired_state", "newest_release")
     rows = list(_with_parts(Model.objects.all()).values_list(*columns))
-    wanted = dict(Release.objects.filter(pk__in=[row[4] for row in rows if row[4]]).values_list("pk", "versions"))
+    wants = production_wants()
+    named = {row[0]: wants.releases.get(row[0]) or row[4] for row in rows}
+    wanted = dict(Release.objects.filter(pk__in=filter(None, named.values())).values_list("pk", "versions"))
     states, errors, backends = _reports_of_all(), _sync_errors(), _newest_formats()
     found = []
-    for pk, name, tags, desired, release in rows:
+    for pk, name, tags, wish, _ in rows:
+        desired, release = _desired(wants, pk, wish), named[pk]
         state, _ = _judge(desired, wanted.get(release or 0, []), states[name], errors.get(pk, ""))
         serves = any(report.word == "ready" for report in states[name])
         found.append(Standing(pk, name, tags, desired, state, backends.get(pk, ""), serves))
@@ -234,12 +242,17 @@ def _summaries(models: "Iterable[WithAnnotations[Model, _Newest]]") -> list[Mode
     rows = list(models)
     states, errors, published = _states(rows), _sync_errors(rows), _published(rows)
     releases = Release.objects.select_related("rollout__base").defer("text", "rollout__base__text")
-    newest = releases.in_bulk([row.newest_release for row in rows if row.newest_release])
+    wants = production_wants()
+    begun = begun_releases(wants.releases[row.pk] for row in rows if wants.releases.get(row.pk))
+    wanted = {row.pk: begun.get(wants.releases.get(row.pk) or 0) or row.newest_release for row in rows}
+    found = releases.in_bulk({pk for row in rows for pk in (row.newest_release, wanted[row.pk]) if pk})
     serving, archives = _serving(rows), _archive_versions(rows)
     return [
         _summary(
             row,
-            newest.get(row.newest_release) if row.desired_state == DesiredState.LOADED else None,
+            _desired(wants, row.pk, row.desired_state),
+            found.get(wanted[row.pk] or 0),
+            found.get(row.newest_release or 0),
             serving.get(row.pk),
             states[row.name],
             errors.get(row.pk, ""),
@@ -257,17 +270,24 @@ def _serving(models: Iterable[Model]) -> dict[int, ReleaseSpan]:
     return {span.model_id: span for span in spans}
 
 
+def _desired(wants: ProductionWants, model_id: int, desired: str) -> DesiredState:
+    return DesiredState.LOADED if wants.loaded(model_id, desired) else DesiredState.UNLOADED
+
+
 def _summary(
     model: Model,
-    wanted: Release | None,
+    desired: DesiredState,
+    named: Release | None,
+    newest: Release | None,
     serving: ReleaseSpan | None,
     states: list[ModelState],
     error: str,
     published: list[tuple[int, str]],
     archive_versions: dict[int, str],
 ) -> ModelSummary:
+    wanted = named if desired == DesiredState.LOADED else None
     reports = [_Report(row.version, row.state, row.word, row.reason) for row in states]
-    state, reason = _judge(model.desired_state, wanted.versions if wanted else [], reports, error)
+    state, reason = _judge(desired, wanted.versions if wanted else [], reports, error)
     warnings = [row.reason for row in states if row.word == "ready" and row.reason]
     latest_number, backend = published[0] if published else (None, "")
     return ModelSummary(
@@ -275,6 +295,7 @@ def _summary(
         state=state,
         reason=reason,
         wanted=wanted,
+        held=newest if model.desired_state == DesiredState.LOADED and newest != wanted else None,
         serving=serving.release if serving else None,
         serving_since=serving.started_at if serving else None,
         loaded_versions=sorted({row.version for row in states if row.word in ("ready", "asleep")}),

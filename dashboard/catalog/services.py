@@ -10,6 +10,7 @@ from dashboard.releases.bucket import bucket_point_soon, bucket_remove
 from dashboard.releases.selectors import current_document
 from dashboard.releases.services import generation_bump, model_want
 from dashboard.releases.storage import managed_repository
+from dashboard.servers.wanted import production_wants
 from dashboard.shared.choices import DesiredState, ModelStatus, UploadState, VersionState
 from dashboard.shared.exceptions import Conflict, Invalid
 from dashboard.shared.release import check_references
@@ -33,7 +34,8 @@ def model_load(*, model: Model, actor: Actor) -> Model:
 
 
 def model_unload(*, model: Model, actor: Actor) -> Model:
-    """Record that `watch` should unload the model after its present requests. Raises Forbidden if the actor may not operate."""
+    """Record that `watch` should unload the model after its present requests. Raises Forbidden if the actor may not operate,
+    Conflict if production wants chosen models and this is one."""
     return _want(model, DesiredState.UNLOADED, actor)
 
 
@@ -46,6 +48,9 @@ def _want(model: Model, desired: DesiredState, actor: Actor) -> Model:
         if desired == DesiredState.LOADED:
             model_want(model=model, document=current_document(model), actor=actor)
         else:
+            wants = production_wants()
+            if not wants.everything and model.pk in wants.releases:
+                raise Conflict(f"production wants '{model.name}' by choice: take it out there, in what is wanted")
             model.desired_state = desired
             model.save(update_fields=["desired_state"])
         bucket_point_soon(model)

@@ -142,6 +142,9 @@ def _take(deployment: Deployment, steps: Mapping[int, DeploymentServer], move: M
         rows = Deployment.objects.select_for_update().filter(pk=deployment.pk, state=DeploymentState.RUNNING)
         if rows.first() is None:
             return
+        states = dict(deployment.steps.values_list("pk", "state"))
+        if any(states.get(pk) != step.state for pk, step in steps.items()):  # a person left one out meanwhile
+            return
         deployment.steps.filter(pk__in=move.done).update(state=StepState.DONE, ended_at=now)
         deployment.steps.filter(pk__in=move.again).update(state=StepState.CHANGING, began_at=now, ended_at=None)
         for pk in move.begin:

@@ -51,6 +51,7 @@ def in_order(servers: Sequence[tuple[str, str]]) -> list[int]:
 
 def next_move(steps: Sequence[StepFacts], at_once: int) -> Move:
     """Return the next move of a running deployment. steps: all servers of the environment, in order."""
+    steps = [one for one in steps if one.state != StepState.LEFT_OUT]
     if not steps:
         return Move(stop="no server is left")
     move = Move()

@@ -1,5 +1,6 @@
 """The pages of deployments: those of an environment, one of them, what a release still misses, and the policy."""
 
+from collections import Counter
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, QueryDict
@@ -11,8 +12,10 @@ from dashboard.deployments import policies, services
 from dashboard.deployments.selectors import deployment_get, deployments, served_now
 from dashboard.fleet.selectors import environment_get, environments
 from dashboard.models import Deployment, Release, ServerEnvironment
-from dashboard.models.deployment import Freeze
+from dashboard.models.deployment import UNREACHED, Freeze
 from dashboard.releases.selectors import release_get
+from dashboard.servers.selectors import answers
+from dashboard.shared.choices import StepState
 from dashboard.shared.exceptions import DashboardError, Invalid, NotFound, status_of
 from dashboard.web.addresses import get, post
 from dashboard.web.pages import call_service, page_of, respond, whole_number
@@ -36,7 +39,7 @@ def deployment_new(request: HttpRequest, name: str) -> HttpResponse:
 def _new(
     request: HttpRequest, environment: ServerEnvironment, form: QueryDict, error: DashboardError | None = None
 ) -> HttpResponse:
-    context: dict[str, Any] = {"environment": environment, "form": form}
+    context: dict[str, Any] = {"environment": environment, "form": form, "left_out": form.getlist("leave_out")}
     try:
         release = _release(form)
         context |= {"release": release, **_asked(environment, release, actor_of(request))}
@@ -50,12 +53,14 @@ def _new(
 def _asked(environment: ServerEnvironment, release: Release, actor: Actor) -> dict[str, object]:
     given = policies.approvals(environment, release)
     policy = policies.policy_of(environment)
+    servers = sorted(environment.servers.all(), key=lambda one: (one.zone, one.name))
     return {
         "requirements": policies.requirements(environment=environment, release=release, actor=actor),
         "approvals": given,
         "approves": policy is not None and policy.approval,
         "approved": any(one.user == actor.user for one in given),
-        "servers": [(one.zone, one.name) for one in sorted(environment.servers.all(), key=lambda s: (s.zone, s.name))],
+        "servers": servers,
+        "away": [one for one in servers if not answers(one)],
     }
 
 
@@ -69,6 +74,7 @@ def deployment_start(request: HttpRequest, name: str) -> HttpResponse:
             release=_release(form).number,
             actor=actor_of(request),
             at_once=whole_number(form.get("at_once", "")) or 1,
+            leave_out=form.getlist("leave_out"),
             reason=form.get("reason", ""),
         )
     except DashboardError as error:
@@ -79,15 +85,20 @@ def deployment_start(request: HttpRequest, name: str) -> HttpResponse:
 @get("environments/<slug:name>/deployments/<int:pk>/", Right.VIEW)
 def deployment(request: HttpRequest, name: str, pk: int) -> HttpResponse:
     found = _deployment(name, pk)
-    steps = list(found.steps.all())
+    steps = found.steps.select_related("server__state")
+    states = Counter(steps.values_list("state", flat=True))
     context = {
         "environment": found.environment,
         "deployment": found,
         "page": page_of(request, steps, _SERVERS),
         "serves": served_now(found),
-        "changed": sum(one.state == "done" for one in steps),
-        "reached": sum(one.state != "waiting" for one in steps),
-        "all": len(steps),
+        "away": [
+            one.server for one in steps if found.open and one.state != StepState.LEFT_OUT and not answers(one.server)
+        ],
+        "changed": states[StepState.DONE],
+        "out": states[StepState.LEFT_OUT],
+        "reached": states.total() - sum(states[state] for state in UNREACHED),
+        "all": states.total(),
     }
     return respond(request, "deployments/deployment", context)
 
@@ -96,6 +107,13 @@ def deployment(request: HttpRequest, name: str, pk: int) -> HttpResponse:
 def deployment_stop(request: HttpRequest, name: str, pk: int) -> HttpResponse:
     done, found = "It stopped: no further server is reached.", _deployment(name, pk)
     return call_service(request, services.deployment_stop, done, "deployment", name, pk, deployment=found)
+
+
+@post("environments/<slug:name>/deployments/<int:pk>/leave-out", Right.OPERATE)
+def deployment_leave_out(request: HttpRequest, name: str, pk: int) -> HttpResponse:
+    server, found = request.POST.get("server", ""), _deployment(name, pk)
+    done, given = f"Server {server} is left out.", {"deployment": found, "server": server}
+    return call_service(request, services.deployment_leave_out, done, "deployment", name, pk, **given)
 
 
 @post("environments/<slug:name>/deployments/<int:pk>/continue", Right.OPERATE)
@@ -194,5 +212,5 @@ def _release(form: QueryDict) -> Release:
 def _deployment(environment: str, pk: int) -> Deployment:
     found = deployment_get(pk)
     if found.environment.name != environment:
-        raise NotFound(f"{environment} has no deployment {pk}")
+        raise NotFound(f"environment {environment} has no deployment {pk}")
     return found

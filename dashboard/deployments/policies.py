@@ -57,7 +57,8 @@ def refuse_missing(*, environment: ServerEnvironment, release: Release, actor: A
     missing = [one.said for one in requirements(environment=environment, release=release, actor=actor) if not one.met]
     if missing:
         raise Conflict(
-            f"{environment.name} does not take release {release.number} of '{release.model.name}' yet: {'; '.join(missing)}"
+            f"release {release.number} of '{release.model.name}' cannot be deployed to {environment.name} yet: "
+            f"{'; '.join(missing)}"
         )
 
 
@@ -80,7 +81,7 @@ def _source(source: ServerEnvironment, release: Release) -> Requirement:
     serve = set(spans.values_list("server", flat=True))
     lacking = [name for pk, name in servers if pk not in serve]
     if not servers:
-        return Requirement("source", False, f"{source.name} has no server on which it could serve first")
+        return Requirement("source", False, f"environment {source.name} has no server on which it could serve first")
     if lacking:
         return Requirement("source", False, f"it does not serve on every server of {source.name}: not on {lacking[0]}")
     return Requirement("source", True, f"it serves on every server of {source.name}")
@@ -116,7 +117,7 @@ def _approval(environment: ServerEnvironment, release: Release, actor: Actor) ->
     asking = {actor.user.pk if actor.user is not None else None, release.begun.created_by_id}
     for one in approvals(environment, release):
         if one.user_id not in asking and Actor(user=one.user).may(Right.OPERATE):
-            return Requirement("approval", True, f"{one.user.get_username()} approved it")
+            return Requirement("approval", True, f"it was approved by {one.user.get_username()}")
     return Requirement(
         "approval", False, "somebody must approve it who neither made this release nor starts the deployment"
     )
@@ -217,17 +218,17 @@ def policy_set(
     if len(freezes) > MOST_FREEZES:
         raise Invalid.at("freezes", f"a policy has at most {MOST_FREEZES} freezes")
     if source == environment:
-        raise Invalid.at("source", f"{environment.name} cannot get its releases from itself")
+        raise Invalid.at("source", f"environment {environment.name} cannot get its releases from itself")
     with transaction.atomic():
         found = ServerEnvironment.objects.select_for_update().get(pk=environment.pk)
         if found.everything:
             raise Conflict(
-                f"{found.name} wants every loaded model at its newest release, which no policy can hold: let it want exactly "
-                "the releases that it wants now"
+                f"environment {found.name} wants every loaded model at its newest release, which no policy can hold: let it want "
+                "exactly the releases that it wants now"
             )
         if (loose := found.wanted.filter(release=None).select_related("model").first()) is not None:
             raise Conflict(
-                f"{found.name} wants '{loose.model.name}' always at its newest release: choose a release first"
+                f"environment {found.name} wants '{loose.model.name}' always at its newest release: choose a release first"
             )
         made, _ = DeploymentPolicy.objects.update_or_create(environment=found, defaults=asked)
         after = {**asked, "source": source.name if source is not None else ""}
@@ -241,7 +242,7 @@ def policy_remove(*, environment: ServerEnvironment, actor: Actor) -> None:
     require(actor, Right.ADMINISTER)
     with transaction.atomic():
         if not DeploymentPolicy.objects.filter(environment=environment).delete()[0]:
-            raise NotFound(f"{environment.name} has no policy")
+            raise NotFound(f"environment {environment.name} has no policy")
         summary = f"{environment.name} asks nothing of releases any more"
         audit_record(actor=actor, action="environment.policy", summary=summary)
 

@@ -1,4 +1,4 @@
-"""Deployments over REST: list, start, stop, continue, go back; what an environment asks of a release, and approvals."""
+"""Deployments over REST: list, start, stop, leave out, continue, go back; what an environment asks of a release, and approvals."""
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -37,14 +37,35 @@ class DeploymentList(Endpoint):
         return Response(_shown(made.pk), status=201)
 
 
+@at("deployments", "api_deployments")
+class AllDeployments(Endpoint):
+    rights = {"GET": Right.VIEW}
+
+    @extend_schema(operation_id="deployments_list", responses=DeploymentSerializer(many=True))
+    def get(self, request: Request) -> Response:
+        """The deployments of all environments, the newest first."""
+        return self.page(deployments(), DeploymentSerializer)
+
+
 @at("deployments/<int:pk>", "api_deployment")
 class DeploymentDetail(Endpoint):
     rights = {"GET": Right.VIEW}
 
     @extend_schema(responses=DeploymentDetailSerializer)
     def get(self, request: Request, pk: int) -> Response:
-        """One deployment, with its servers in their order."""
+        """One deployment, with the first servers in their order."""
         return Response(_shown(pk))
+
+
+@at("deployments/<int:pk>/servers", "api_deployment_servers")
+class DeploymentServers(Endpoint):
+    rights = {"GET": Right.VIEW}
+
+    @extend_schema(operation_id="deployments_servers_list", responses=serializers.DeploymentServerSerializer(many=True))
+    def get(self, request: Request, pk: int) -> Response:
+        """The servers of a deployment in their order."""
+        rows = deployment_get(pk).steps.select_related("server")
+        return self.page(rows, serializers.DeploymentServerSerializer)
 
 
 @at("deployments/<int:pk>/stop", "api_deployment_stop")
@@ -55,6 +76,18 @@ class DeploymentStop(Endpoint):
     def post(self, request: Request, pk: int) -> Response:
         """Reaches no further server."""
         services.deployment_stop(deployment=deployment_get(pk), actor=self.actor)
+        return Response(_shown(pk))
+
+
+@at("deployments/<int:pk>/leave-out", "api_deployment_leave_out")
+class DeploymentLeaveOut(Endpoint):
+    rights = {"POST": Right.OPERATE}
+
+    @extend_schema(request=serializers.LeaveOutSerializer, responses=DeploymentDetailSerializer)
+    def post(self, request: Request, pk: int) -> Response:
+        """Goes on without a server. It serves the earlier release until the deployment is over, and the new one afterwards."""
+        given = data_of(request, serializers.LeaveOutSerializer)
+        services.deployment_leave_out(deployment=deployment_get(pk), actor=self.actor, **given)
         return Response(_shown(pk))
 
 
@@ -89,7 +122,7 @@ class Policy(Endpoint):
         """What an environment asks of a release before it is deployed there; 404 if it asks nothing."""
         found = policies.policy_of(environment_get(name))
         if found is None:
-            raise NotFound(f"{name[:40]} has no policy")
+            raise NotFound(f"environment {name[:40]} has no policy")
         return Response(serializers.PolicySerializer(found).data)
 
     @extend_schema(request=serializers.PolicyRequestSerializer, responses=serializers.PolicySerializer)

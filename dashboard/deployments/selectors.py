@@ -15,9 +15,9 @@ def deployments(environment: ServerEnvironment | None = None) -> QuerySet[Deploy
 
 
 def deployment_get(number: int) -> Deployment:
-    """Return a deployment with its servers. Raises NotFound."""
+    """Return a deployment. Raises NotFound."""
     try:
-        return deployments().prefetch_related("steps__server").get(pk=number)
+        return deployments().get(pk=number)
     except Deployment.DoesNotExist:
         raise NotFound(f"there is no deployment {number}") from None
 

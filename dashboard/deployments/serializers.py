@@ -1,9 +1,12 @@
 """The shapes of deployments over REST."""
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from dashboard.deployments.policies import Requirement
 from dashboard.models import Deployment, DeploymentApproval, DeploymentPolicy, DeploymentServer
+
+SHOWN = 100  # servers in the answer about one deployment
 
 
 class DeploymentServerSerializer(serializers.ModelSerializer[DeploymentServer]):
@@ -31,10 +34,16 @@ class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
 
 
 class DeploymentDetailSerializer(DeploymentSerializer):
-    servers = DeploymentServerSerializer(source="steps", many=True, help_text="In their order.")
+    servers = serializers.SerializerMethodField(help_text=f"The first {SHOWN} in their order.")
+    server_count = serializers.IntegerField(source="steps.count")
 
     class Meta(DeploymentSerializer.Meta):
-        fields = [*DeploymentSerializer.Meta.fields, "servers"]
+        fields = [*DeploymentSerializer.Meta.fields, "servers", "server_count"]
+
+    @extend_schema_field(DeploymentServerSerializer(many=True))
+    def get_servers(self, deployment: Deployment) -> object:
+        steps = deployment.steps.select_related("server")[:SHOWN]
+        return DeploymentServerSerializer(steps, many=True).data
 
 
 class DeploymentRequestSerializer(serializers.Serializer[object]):
@@ -47,7 +56,17 @@ class DeploymentRequestSerializer(serializers.Serializer[object]):
         default=list,
         help_text="Servers that come first. The others follow by zone and name.",
     )
+    leave_out = serializers.ListField(
+        child=serializers.CharField(max_length=64),
+        required=False,
+        default=list,
+        help_text="Servers that serve the earlier release until the deployment is over.",
+    )
     reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=300)
+
+
+class LeaveOutSerializer(serializers.Serializer[object]):
+    server = serializers.CharField(max_length=64)
 
 
 class FreezeSerializer(serializers.Serializer[object]):

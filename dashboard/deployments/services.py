@@ -1,4 +1,4 @@
-"""Writes of people: start, stop, continue and go back. Each checks the state that it starts from, under the row's lock."""
+"""Writes of people: start, stop, leave out, continue and go back. Each checks the state that it starts from, under the row's lock."""
 
 from collections.abc import Sequence
 
@@ -11,10 +11,12 @@ from dashboard.deployments.order import in_order
 from dashboard.deployments.policies import refuse_missing
 from dashboard.fleet.services import loadable_release, next_generation, wish_settle
 from dashboard.models import Deployment, DeploymentServer, Model, Release, Server, ServerEnvironment, WantedRelease
+from dashboard.models.deployment import UNREACHED
 from dashboard.releases.selectors import newest_release
+from dashboard.servers.selectors import answers
 from dashboard.servers.server_state import model_sync_again
 from dashboard.shared.choices import DeploymentState, DesiredState, StepState
-from dashboard.shared.exceptions import Conflict, Invalid, WrongState
+from dashboard.shared.exceptions import Conflict, Invalid, NotFound, WrongState
 
 MOST_AT_ONCE = 1000
 
@@ -27,13 +29,15 @@ def deployment_start(
     actor: Actor,
     at_once: int = 1,
     order: Sequence[str] = (),
+    leave_out: Sequence[str] = (),
     reason: str = "",
 ) -> Deployment:
     """Begin to bring a release to the servers of an environment, one group after another. `watch` does the rest.
 
     at_once: the most servers of a group. order: names of servers that come first; the others follow by zone and name.
-    Raises Invalid for a release or server that is not there. Raises Conflict if the release cannot be deployed there now, or
-    with what the policy of the environment misses.
+    leave_out: names of servers that keep what they serve until the deployment is over. Raises Invalid for a release or server
+    that is not there. Raises Conflict if the release cannot be deployed there now, with what the policy of the environment
+    misses, or if a server that is not left out does not answer.
     """
     require(actor, Right.OPERATE)
     if not 1 <= at_once <= MOST_AT_ONCE:
@@ -45,9 +49,9 @@ def deployment_start(
         target = loadable_release(model, release)
         earlier = _hold(environment, model)
         if earlier is not None and earlier.begun.pk == target.begun.pk:
-            raise Conflict(f"{environment.name} wants release {release} of '{model.name}' already")
+            raise Conflict(f"environment {environment.name} wants release {release} of '{model.name}' already")
         refuse_missing(environment=environment, release=target, actor=actor)
-        servers = _ordered(environment, order)
+        servers = _ordered(environment, order, leave_out)
         generation = next_generation(environment, model)
         try:
             with transaction.atomic():
@@ -67,13 +71,18 @@ def deployment_start(
                 f"another deployment of '{model.name}' in {environment.name} is not over: go back, or let it end"
             ) from None
         DeploymentServer.objects.bulk_create(
-            DeploymentServer(deployment=made, server=server, position=place, generation=generation)
+            DeploymentServer(
+                deployment=made,
+                server=server,
+                position=place,
+                generation=generation,
+                state=StepState.LEFT_OUT if server.name in leave_out else StepState.WAITING,
+            )
             for place, server in enumerate(servers)
         )
         why = f": {made.reason}" if made.reason else ""
-        _record(
-            actor, made, "start", f"Started to deploy {_what(made)}{why}", {"servers": [one.name for one in servers]}
-        )
+        more = {"servers": [one.name for one in servers if one.name not in leave_out], "left_out": sorted(leave_out)}
+        _record(actor, made, "start", f"Started to deploy {_what(made)}{why}", more)
     return made
 
 
@@ -85,6 +94,28 @@ def deployment_stop(*, deployment: Deployment, actor: Actor) -> Deployment:
         found.state, found.error = DeploymentState.STOPPED, f"{actor.name} stopped it"
         found.save(update_fields=["state", "error"])
         _record(actor, found, "stop", f"Stopped to deploy {_what(found)}")
+    return found
+
+
+def deployment_leave_out(*, deployment: Deployment, server: str, actor: Actor) -> Deployment:
+    """Go on without a server: it serves the earlier release until the deployment is over, and the new one afterwards.
+
+    Raises NotFound if it has no such server, Conflict if that one has changed already, WrongState if the deployment is over.
+    """
+    require(actor, Right.OPERATE)
+    with transaction.atomic():
+        found = _locked(deployment, DeploymentState.RUNNING, DeploymentState.STOPPED)
+        step = found.steps.select_related("server").filter(server__name=server).first()
+        if step is None:
+            raise NotFound(f"the deployment of {_what(found)} has no server named '{server[:64]}'")
+        if step.state in (StepState.DONE, StepState.LEFT_OUT):
+            raise Conflict(f"server {server} is {step.get_state_display().lower()} already")
+        reached = step.state not in UNREACHED
+        step.state, step.ended_at = StepState.LEFT_OUT, timezone.now()
+        step.save(update_fields=["state", "ended_at"])
+        if reached:
+            model_sync_again(servers=[step.server], model_id=found.model_id)
+        _record(actor, found, "leave_out", f"Left out server {server} from {_what(found)}", {"server": server})
     return found
 
 
@@ -112,7 +143,7 @@ def deployment_return(*, deployment: Deployment, actor: Actor) -> Deployment:
         found = _locked(deployment, DeploymentState.RUNNING, DeploymentState.STOPPED)
         found.state, found.ended_at = DeploymentState.RETURNED, timezone.now()
         found.save(update_fields=["state", "ended_at"])
-        reached = found.steps.exclude(state=StepState.WAITING).select_related("server")
+        reached = found.steps.exclude(state__in=UNREACHED).select_related("server")
         model_sync_again(servers=[step.server for step in reached], model_id=found.model_id)
         to = f"release {found.earlier.number}" if found.earlier is not None else "no release"
         summary = f"Went back from deploying {_what(found)} to {to}"
@@ -147,14 +178,19 @@ def _hold(environment: ServerEnvironment, model: Model) -> Release | None:
     return earlier
 
 
-def _ordered(environment: ServerEnvironment, first: Sequence[str]) -> list[Server]:
-    """Return the servers in order: those of `first`, then the others by zone and name."""
-    servers = {one.name: one for one in environment.servers.filter(leaving=False)}
+def _ordered(environment: ServerEnvironment, first: Sequence[str], out: Sequence[str]) -> list[Server]:
+    """Return the servers in order: those of `first`, then the others by zone and name. out: those that may be away."""
+    servers = {one.name: one for one in environment.servers.filter(leaving=False).select_related("state")}
     if not servers:
-        raise Conflict(f"{environment.name} has no server")
-    for name in first:
-        if name not in servers:
-            raise Invalid.at("order", f"{environment.name} has no server named '{name[:64]}'")
+        raise Conflict(f"environment {environment.name} has no server")
+    for field, names in (("order", first), ("leave_out", out)):
+        if unknown := [name for name in names if name not in servers]:
+            raise Invalid.at(field, f"environment {environment.name} has no server named '{unknown[0][:64]}'")
+    if not set(servers) - set(out):
+        raise Invalid.at("leave_out", "at least one server must not be left out")
+    if away := [name for name, one in servers.items() if name not in out and not answers(one)]:
+        others = f", nor {'does' if len(away) == 2 else 'do'} {len(away) - 1} more" if len(away) > 1 else ""
+        raise Conflict(f"server {away[0]} does not answer{others}: leave it out, or deploy when it answers")
     rest = [one for one in servers.values() if one.name not in first]
     placed = in_order([(one.zone, one.name) for one in rest])
     return [servers[name] for name in dict.fromkeys(first)] + [rest[place] for place in placed]

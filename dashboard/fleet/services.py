@@ -205,10 +205,10 @@ def server_remove(*, server: Server, actor: Actor) -> None:
         _record(actor, "server.remove", f"Removed server {server.name}", before)
 
 
-def _refuse_governed(environment: ServerEnvironment) -> None:
-    """Raise Conflict if the environment has a policy, which only deployments ask."""
+def _refuse_governed(environment: ServerEnvironment, do: str = "deploy the release there") -> None:
+    """Raise Conflict if the environment has a policy, which only deployments ask. do: what to do instead."""
     if DeploymentPolicy.objects.filter(environment=environment).exists():
-        raise Conflict(f"{environment.name} has a policy: deploy the release there")
+        raise Conflict(f"environment {environment.name} has a policy: {do}")
 
 
 def wanted_set(
@@ -261,12 +261,17 @@ def environment_pin(*, environment: ServerEnvironment, actor: Actor) -> ServerEn
 
 
 def wanted_remove(*, environment: ServerEnvironment, model: Model, actor: Actor) -> None:
-    """Take a model out of an environment's wanted set. Raises NotFound if it is not in it."""
+    """Take a model out of an environment's wanted set. Raises NotFound if it is not in it.
+
+    Where a policy holds what is wanted, this takes the right to administer, with which the policy itself could be removed.
+    """
     require(actor, Right.OPERATE)
     with transaction.atomic():
         _refuse_deploying(environment, model)
+        if not actor.may(Right.ADMINISTER):
+            _refuse_governed(environment, "only an administrator takes a model out")
         if not WantedRelease.objects.filter(environment=environment, model=model).delete()[0]:
-            raise NotFound(f"{environment.name} has no wish of its own for '{model.name}'")
+            raise NotFound(f"environment {environment.name} has no wish of its own for '{model.name}'")
         summary = f"{environment.name} has no wish of its own for {model.name} any more"
         audit_record(actor=actor, action="environment.unwant", summary=summary, model=model)
 

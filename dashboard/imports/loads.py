@@ -40,6 +40,8 @@ class Loads:
                 continue
             if life.state in (ReleaseState.SERVING, ReleaseState.FAILED):
                 found.append((name, list(release.versions), life.error))
+            elif life.state == ReleaseState.HELD:
+                found.append((name, list(release.versions), "it reaches production by a deployment only"))
             else:
                 waiting.append(name)
         self.waiting = waiting

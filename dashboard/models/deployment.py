@@ -13,6 +13,7 @@ from dashboard.models.server import Server
 from dashboard.shared.choices import DeploymentState, StepState
 
 OPEN = (DeploymentState.RUNNING, DeploymentState.STOPPED)
+UNREACHED = (StepState.WAITING, StepState.LEFT_OUT)  # what their servers serve is not the deployment's
 
 
 class Deployment(models.Model):

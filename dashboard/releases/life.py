@@ -23,6 +23,8 @@ A further text of a release changes nothing for clients, and shares the life of 
 another release with the same text and versions. Acts of people do not change the state of a release: they make the next
 release. Only the answers of servers change these facts.
 
+Where an environment names the release that it wants, the newest one is HELD until a deployment brings it there.
+
     fact                     row                                        written because of
     wanted since             Release.created_at; the newest one,        release_make
                              while the model is to be loaded
@@ -40,7 +42,7 @@ the span ends at the first one and another span begins at the second. This happe
 its clock was set.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -60,10 +62,12 @@ _BROKEN_OFF = "The check was broken off."
 
 
 class Facts(NamedTuple):
-    """The facts of one release on one server. newest: whether it is the newest. loaded: whether the model should be loaded."""
+    """The facts of one release on one server. newest: whether it is the newest. loaded: whether the model should be loaded.
+    wanted: whether the server should serve it."""
 
     newest: bool
     loaded: bool
+    wanted: bool
     serves: bool
     served: bool
     check: ReleaseCheck | None
@@ -76,13 +80,15 @@ def state_of(facts: Facts) -> ReleaseState:
         return ReleaseState.SERVING
     if check == CheckState.RUNNING:
         return ReleaseState.CHECKING
-    if facts.newest and facts.loaded:
+    if facts.wanted:
         return ReleaseState.FAILED if check == CheckState.FAILED else ReleaseState.WANTED
+    if facts.newest and not facts.loaded and (facts.served or check != CheckState.FAILED):
+        return ReleaseState.IDLE
     if facts.served:
-        return ReleaseState.IDLE if facts.newest else ReleaseState.SERVED
+        return ReleaseState.SERVED
     if check == CheckState.FAILED:
         return ReleaseState.FAILED
-    return ReleaseState.IDLE if facts.newest else ReleaseState.SKIPPED
+    return ReleaseState.HELD if facts.newest else ReleaseState.SKIPPED
 
 
 # -- checks ------------------------------------------------------------------------------------------------------------
@@ -168,9 +174,14 @@ def serving(*, server: Server, releases: Mapping[int, int]) -> None:
 
 def _find_begun(serving: Mapping[int, int]) -> dict[int, int]:
     """Return the releases that these rows begin or continue, without those that were deleted meanwhile with their models."""
-    rows = Release.objects.filter(pk__in=serving.values()).values_list("pk", "continues")
-    begun = {pk: continues or pk for pk, continues in rows}
+    begun = begun_releases(serving.values())
     return {model: begun[release] for model, release in serving.items() if release in begun}
+
+
+def begun_releases(ids: Iterable[int | None]) -> dict[int, int]:
+    """Return the id of the release that each of these rows begins or continues, without those that are gone."""
+    rows = Release.objects.filter(pk__in=list(ids)).values_list("pk", "continues")
+    return {pk: continues or pk for pk, continues in rows}
 
 
 def lost(*, server: Server, at: datetime) -> None:

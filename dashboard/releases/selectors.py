@@ -10,8 +10,9 @@ from django.db.models import BigIntegerField, F, Max, OuterRef, Q, QuerySet, Sub
 from django.db.models.functions import Coalesce
 
 from dashboard.models import Model, Release, ReleaseCheck, ReleaseSpan, Server, Version
-from dashboard.releases.life import Facts, state_of
+from dashboard.releases.life import Facts, begun_releases, state_of
 from dashboard.releases.rollout_states import UNDER_WAY, taken_out, unfinished
+from dashboard.servers.wanted import production_wants
 from dashboard.shared.choices import DesiredState, ReleaseState, VersionState
 from dashboard.shared.exceptions import NotFound
 from repository.config.document import NOTHING, Document
@@ -158,7 +159,9 @@ def lives_of(rows: Iterable[Release], server: Server | None = None) -> list[Rele
     begun = {row.pk: row.continues_id or row.pk for row in found}
     newest_begun = Max("releases__number", filter=Q(releases__continues=None))
     models = Model.objects.filter(pk__in={row.model_id for row in found}).annotate(newest=newest_begun)
-    wanted = {pk: (newest, state) for pk, newest, state in models.values_list("pk", "newest", "desired_state")}
+    known = {pk: (newest, state) for pk, newest, state in models.values_list("pk", "newest", "desired_state")}
+    wants = production_wants()
+    named = begun_releases(wants.releases[pk] for pk in known if wants.releases.get(pk))
     spans: dict[int, list[ReleaseSpan]] = defaultdict(list)
     for span in ReleaseSpan.objects.filter(release__in=begun.values(), server=reporter):
         spans[span.release_id].append(span)
@@ -166,10 +169,13 @@ def lives_of(rows: Iterable[Release], server: Server | None = None) -> list[Rele
     lives = []
     for row in found:
         own, check = spans[begun[row.pk]], checks.get(begun[row.pk])
-        newest, desired = wanted.get(row.model_id, (0, ""))
+        newest, desired = known.get(row.model_id, (0, ""))
+        pinned = named.get(wants.releases.get(row.model_id) or 0)
+        is_newest = newest == row.begun.number
         facts = Facts(
-            newest=newest == row.begun.number,
+            newest=is_newest,
             loaded=desired == DesiredState.LOADED,
+            wanted=wants.loaded(row.model_id, desired) and (pinned == begun[row.pk] if pinned else is_newest),
             serves=any(span.ended_at is None for span in own),
             served=bool(own),
             check=check,

@@ -39,6 +39,7 @@ from dashboard.rollouts.plan import (
     weight_in_words,
 )
 from dashboard.rollouts.remotes import refuse_unlisted
+from dashboard.servers.wanted import production_wants
 from dashboard.shared.choices import DesiredState, ReleaseKind, ReleaseState, RolloutKind, RolloutState
 from dashboard.shared.exceptions import Conflict, Invalid, WrongState
 from dashboard.shared.repository_errors import repository_errors
@@ -371,6 +372,9 @@ def _startable(model: Model, candidate: Arm, stable: JsonObject | None) -> Relea
         raise Conflict(
             f"release {newest.begun.number} of '{model.name}' has failed: go back, or mend it, before a rollout"
         )
+    wants = production_wants()
+    if wants.releases.get(model.pk) is not None or not wants.loaded(model.pk, model.desired_state):
+        raise Conflict(f"production takes releases of '{model.name}' by deployments only, and a rollout makes others")
     policy = newest.document.traffic
     if policy is not None and not Rollout.objects.filter(name=str(policy["rollout"]), model=model).exists():
         raise Conflict(

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as WaitedTooLong
 from contextlib import asynccontextmanager, contextmanager
 
-from django.db import close_old_connections
+from django.db import close_old_connections, transaction
 
 from dashboard.access.authorisation import Actor
 from dashboard.shared.exceptions import TooMany
@@ -138,7 +138,8 @@ INFERENCE = FairShares()  # the slots of this web process
 @contextmanager
 def inference_slot(actor: Actor) -> Iterator[None]:
     """Hold a slot for one inference of a person. Raises TooMany as `FairShares.slot` does."""
-    close_old_connections()  # no session of the database is held while a request waits
+    if not transaction.get_connection().in_atomic_block:
+        close_old_connections()  # no session of the database is held while a request waits
     with INFERENCE.slot(actor.user.pk if actor.user is not None else 0):
         yield
 

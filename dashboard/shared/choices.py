@@ -35,6 +35,7 @@ class ReleaseState(TextChoices):
 
     IDLE = "idle", "Not loaded"
     WANTED = "wanted", "Wanted"
+    HELD = "held", "Needs a deployment"
     CHECKING = "checking", "Being checked"
     SERVING = "serving", "Live"
     FAILED = "failed", "Failed"
@@ -72,12 +73,13 @@ class DeploymentState(TextChoices):
 
 
 class StepState(TextChoices):
-    """How far a deployment is with one server."""
+    """How far a deployment is with one server. LEFT_OUT: a person goes on without it."""
 
     WAITING = "waiting", "Waiting"
     CHANGING = "changing", "Changing"
     DONE = "done", "Changed"
     FAILED = "failed", "Failed"
+    LEFT_OUT = "left_out", "Left out"
 
 
 class CheckState(TextChoices):

@@ -1,6 +1,7 @@
-"""`manage.py environments`: lists, adds, changes and removes environments, their servers, and what they want."""
+"""`manage.py environments`: lists, adds, changes and removes environments, their servers, and what they want; deploys releases."""
 
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,18 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from dashboard.access.authorisation import SYSTEM
 from dashboard.catalog.selectors import model_get
+from dashboard.deployments import policies
+from dashboard.deployments import services as deploy
+from dashboard.deployments.selectors import deployment_get, deployments
 from dashboard.fleet import selectors as select
 from dashboard.fleet import services
 from dashboard.fleet.checks import CONNECTIONS, Check, check_server, server_add_checked
 from dashboard.fleet.sources import check_source
+from dashboard.models import Deployment, Model
+from dashboard.releases.selectors import release_get
 from dashboard.servers.selectors import server_get
-from dashboard.shared.exceptions import DashboardError
+from dashboard.shared.choices import DeploymentState
+from dashboard.shared.exceptions import Conflict, DashboardError
 from dashboard.shared.release import check_release
 from dashboard.shared.startup import one_sentence
 from dashboard.templatetags.slipway import sentence
@@ -27,11 +34,19 @@ _TEXTS = (
     *services.FILES,
 )
 _NUMBERS = ("http_port", "grpc_port", "metrics_port")
+_ACTS = {
+    "stop": deploy.deployment_stop,
+    "continue": deploy.deployment_continue,
+    "go-back": deploy.deployment_return,
+}
+_LISTED = 20
 
 
 class Command(BaseCommand):
     requires_system_checks = []
-    help = "List, add, change and remove environments, their servers, and what they want. It acts as the system."
+    help = (
+        "List, add, change and remove environments, their servers, and what they want; deploy. It acts as the system."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, parser_class=CommandParser)
@@ -55,6 +70,7 @@ class Command(BaseCommand):
             wish.add_argument("model")
             if action == "want":
                 wish.add_argument("--release", type=int, help="its number; without it always the newest")
+        _deployments(actions)
 
     def handle(self, *args: object, **options: Any) -> None:
         with one_sentence():
@@ -115,6 +131,100 @@ class Command(BaseCommand):
     def act_unwant(self, options: dict[str, Any]) -> None:
         environment, model = select.environment_get(options["environment"]), model_get(options["model"])
         services.wanted_remove(environment=environment, model=model, actor=SYSTEM)
+
+    def act_deploy(self, options: dict[str, Any]) -> None:
+        self._deploy(model_get(options["model"]), options["release"], options)
+
+    def act_promote(self, options: dict[str, Any]) -> None:
+        source, model = select.environment_get(options["source"]), model_get(options["model"])
+        wish = select.wishes(source).filter(model=model).first()
+        if wish is None or wish.release is None:
+            raise Conflict(f"environment {source.name} has chosen no release of '{model.name}'")
+        self._deploy(model, wish.release.begun.number, options)
+
+    def _deploy(self, model: Model, release: int, options: dict[str, Any]) -> None:
+        given = {name: options[name] for name in ("at_once", "order", "leave_out", "reason")}
+        environment = select.environment_get(options["environment"])
+        made = deploy.deployment_start(environment=environment, model=model, release=release, actor=SYSTEM, **given)
+        self.stdout.write(_line(made))
+        if options["wait"]:
+            self._follow(made)
+
+    def _follow(self, deployment: Deployment) -> None:
+        """Write each change until the deployment ends or stops. Raises CommandError unless it is done."""
+        said: dict[str, str] = {}
+        while True:
+            found = deployment_get(deployment.pk)
+            now = {step.server.name: step.get_state_display() for step in found.steps.select_related("server")}
+            for name, state in now.items():
+                if said.get(name) != state:
+                    self.stdout.write(f"  {name}  {state.lower()}")
+            said = now
+            if found.state == DeploymentState.DONE:
+                return
+            if found.state != DeploymentState.RUNNING:
+                raise CommandError(sentence(f"it is {found.get_state_display().lower()}: {found.error}".rstrip(": ")))
+            time.sleep(0.5)
+
+    def act_deployments(self, options: dict[str, Any]) -> None:
+        environment = select.environment_get(options["environment"]) if options["environment"] else None
+        for one in deployments(environment)[:_LISTED]:
+            self.stdout.write(_line(one))
+
+    def act_deployment(self, options: dict[str, Any]) -> None:
+        found = deployment_get(options["number"])
+        if options["leave_out"]:
+            deploy.deployment_leave_out(deployment=found, server=options["leave_out"], actor=SYSTEM)
+        if options["act"]:
+            _ACTS[options["act"]](deployment=found, actor=SYSTEM)
+        found = deployment_get(found.pk)
+        self.stdout.write(_line(found))
+        for step in found.steps.select_related("server"):
+            self.stdout.write(f"  {step.server.name}  {step.get_state_display().lower()}  {step.error}".rstrip())
+
+    def act_requirements(self, options: dict[str, Any]) -> None:
+        environment, model = select.environment_get(options["environment"]), model_get(options["model"])
+        release = release_get(model, options["release"])
+        asked = policies.requirements(environment=environment, release=release, actor=SYSTEM)
+        for one in asked:
+            self.stdout.write(f"{'met' if one.met else 'missing'}  {sentence(one.said)}")
+        if not all(one.met for one in asked):
+            raise CommandError(
+                f"Release {release.number} of '{model.name}' cannot be deployed to {environment.name} yet."
+            )
+
+
+def _line(deployment: Deployment) -> str:
+    what = f"release {deployment.release.number} of {deployment.model.name} to {deployment.environment.name}"
+    return f"{deployment.pk}  {what}  {deployment.get_state_display().lower()}  {deployment.error}".rstrip()
+
+
+def _deployments(actions: Any) -> None:
+    start = actions.add_parser("deploy", help="bring a release to the servers of an environment, one after another")
+    promote = actions.add_parser("promote", help="deploy the release that another environment wants")
+    promote.add_argument("source", help="the other environment")
+    for parser in (start, promote):
+        parser.add_argument("environment")
+        parser.add_argument("model")
+        parser.add_argument(
+            "--at-once", type=int, default=1, metavar="N", help="the most servers that change at a time"
+        )
+        parser.add_argument("--order", nargs="+", default=[], metavar="SERVER", help="servers that come first")
+        parser.add_argument("--leave-out", nargs="+", default=[], metavar="SERVER", help="servers that do not answer")
+        parser.add_argument("--reason", default="")
+        parser.add_argument("--wait", action="store_true", help="until it ends; fail if it stops")
+    start.add_argument("release", type=int)
+    asked = actions.add_parser(
+        "requirements", help="what an environment asks of a release; fail if something is missing"
+    )
+    for name in ("environment", "model"):
+        asked.add_argument(name)
+    asked.add_argument("release", type=int)
+    actions.add_parser("deployments", help=f"the last {_LISTED}").add_argument("environment", nargs="?")
+    one = actions.add_parser("deployment", help="show, stop, continue or end a deployment")
+    one.add_argument("number", type=int)
+    one.add_argument("act", nargs="?", choices=list(_ACTS))
+    one.add_argument("--leave-out", metavar="SERVER", help="go on without a server, before the act")
 
 
 def _settings(parser: CommandParser) -> None:

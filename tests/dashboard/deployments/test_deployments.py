@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.utils import timezone
 from rest_framework.test import APIClient
 
@@ -17,6 +18,7 @@ from dashboard.fleet.services import wanted_set
 from dashboard.models import (
     AuditEntry,
     Deployment,
+    DeploymentPolicy,
     Model,
     ModelSync,
     Release,
@@ -46,8 +48,8 @@ def generations(eu: ServerEnvironment) -> dict[str, int]:
     return {server.name: wanted_models(server)[0].generation for server in eu.servers.all()}
 
 
-def act(api: APIClient, pk: int, what: str) -> Any:
-    return api.post(f"/api/v1/deployments/{pk}/{what}")
+def act(api: APIClient, pk: int, what: str, **body: Any) -> Any:
+    return api.post(f"/api/v1/deployments/{pk}/{what}", body, format="json")
 
 
 def reach(eu: ServerEnvironment, *names: str) -> None:
@@ -154,6 +156,33 @@ def test_a_server_that_is_killed_stops_it(eu: ServerEnvironment, api: APIClient,
     assert served(eu)["eu-1"] == 1
 
 
+def test_a_server_that_does_not_answer_is_left_out_before_or_afterwards(
+    eu: ServerEnvironment, api: APIClient, numbers: tuple[int, int]
+) -> None:
+    away = ServerState.objects.filter(server__name="eu-2")
+    away.update(state="down", checked_at=timezone.now() - timedelta(seconds=60))
+    refused = start(api, numbers[1])
+    assert (refused.status_code, "server eu-2 does not answer: leave it out" in refused.data["error"]) == (409, True)
+    pk = start(api, numbers[1], leave_out=["eu-2"]).data["id"]
+    deployments_advance()
+    assert served(eu) == {"eu-1": 1, "eu-2": 1, "eu-3": 2}
+    # The first that changes fails, and is left out too: it serves what it served before.
+    report(Server.objects.get(name="eu-3"), error="the disk is full")
+    deployments_advance()
+    assert act(api, pk, "leave-out", server="eu-9").status_code == 404
+    left = act(api, pk, "leave-out", server="eu-3").data
+    assert ([one["state"] for one in left["servers"]], left["server_count"]) == (["left_out", "left_out", "waiting"], 3)
+    assert act(api, pk, "leave-out", server="eu-3").status_code == 409
+    assert served(eu)["eu-3"] == 1
+    assert not ModelSync.objects.get(server__name="eu-3").error
+    act(api, pk, "continue")
+    reach(eu, "eu-1")
+    deployments_advance()
+    assert Deployment.objects.get().state == "done"
+    assert served(eu) == {"eu-1": 2, "eu-2": 2, "eu-3": 2}  # they load it when they answer
+    assert act(api, pk, "leave-out", server="eu-1").status_code == 409
+
+
 def test_a_server_on_which_golden_requests_have_not_passed_stops_it(
     eu: ServerEnvironment, model: Model, api: APIClient, numbers: tuple[int, int], actor: Actor
 ) -> None:
@@ -202,6 +231,8 @@ def test_a_model_that_is_new_in_an_environment_is_taken_out_by_going_back(
         ({"at_once": 0}, 400, "at least one server changes at a time"),
         ({"order": ["mars-1"]}, 400, "eu has no server named 'mars-1'"),
         ({"more": 1}, 400, "There is no such field"),
+        ({"leave_out": ["mars-1"]}, 400, "eu has no server named 'mars-1'"),
+        ({"leave_out": ["eu-1", "eu-2", "eu-3"]}, 400, "at least one server must not be left out"),
         ({"release": 1}, 409, "eu wants release 1 of 'relu' already"),
     ],
 )
@@ -223,7 +254,11 @@ def test_only_who_may_operate_deploys(
     viewer.force_authenticate(person(name="vera"))
     assert viewer.get(f"/api/v1/deployments/{pk}").status_code == 200
     assert viewer.get("/api/v1/environments/eu/deployments").data["count"] == 1
-    assert [act(viewer, pk, what).status_code for what in ("stop", "continue", "go-back")] == [403] * 3
+    acts = ("stop", "continue", "go-back", "leave-out")
+    assert [act(viewer, pk, what, server="eu-2").status_code for what in acts] == [403] * 4
+    assert viewer.get("/api/v1/deployments?page_size=1").data["count"] == 1
+    servers = viewer.get(f"/api/v1/deployments/{pk}/servers?page_size=2&page=2").data
+    assert (servers["count"], [one["server"] for one in servers["results"]]) == (3, ["eu-1"])
     assert start(viewer, numbers[1]).status_code == 403
     assert api.put("/api/v1/environments/eu/servers/eu-1/zone", {"zone": "x"}, format="json").status_code == 403
     assert api.get("/api/v1/deployments/9999").status_code == 404
@@ -234,7 +269,7 @@ def test_production_pins_what_it_served_so_that_a_newer_release_reaches_nobody(
 ) -> None:
     made = ServerEnvironment.objects.create(name="eu")
     server = Server.objects.create(name="eu-1", environment=made, http_url="a")
-    ServerState.objects.create(server=server)
+    ServerState.objects.create(server=server, state="ready")
     Model.objects.update(desired_state="unloaded")
     refused = start(api, numbers[0])
     assert (refused.status_code, "is not loaded" in refused.data["error"]) == (409, True)
@@ -244,3 +279,28 @@ def test_production_pins_what_it_served_so_that_a_newer_release_reaches_nobody(
     assert (served(made), wanted_models(server)[0].generation) == ({"eu-1": 2}, before)
     published(make_live=True)
     assert served(made) == {"eu-1": 2}
+
+
+def test_the_command_deploys_shows_and_ends(
+    eu: ServerEnvironment, model: Model, actor: Actor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    staging = ServerEnvironment.objects.create(name="staging", everything=False)
+    with pytest.raises(CommandError, match="Environment staging has chosen no release of 'relu'"):
+        call_command("environments", "promote", "staging", "eu", "relu")
+    wanted_set(environment=staging, model=model, actor=actor, release=2)
+    DeploymentPolicy.objects.create(environment=eu, source=staging)
+    with pytest.raises(CommandError, match="cannot be deployed to eu yet"):
+        call_command("environments", "requirements", "eu", "relu", "2")
+    with pytest.raises(CommandError, match="has no server on which it could serve"):
+        call_command("environments", "promote", "staging", "eu", "relu")
+    DeploymentPolicy.objects.all().delete()
+    call_command("environments", "promote", "staging", "eu", "relu", "--order", "eu-1", "--leave-out", "eu-3")
+    pk = str(Deployment.objects.get().pk)
+    call_command("environments", "deployment", pk, "stop", "--leave-out", "eu-2")
+    call_command("environments", "deployments", "eu")
+    shown = capsys.readouterr().out
+    assert "missing  Environment staging has no server" in shown
+    assert f"{pk}  release 2 of relu to eu  stopped  system stopped it\n  eu-1  waiting\n  eu-2  left out" in shown
+    call_command("environments", "deployment", pk, "go-back")
+    with pytest.raises(CommandError, match="is gone back"):
+        call_command("environments", "deployment", pk, "continue")

@@ -77,8 +77,10 @@ def test_a_second_person_approves_exactly_one_release(
     permissions.set(Permission.objects.filter(codename="operate"))
     # What the policy governs is not wanted past it.
     past = api.put("/api/v1/environments/eu/wanted/relu", {"release": numbers[1]}, format="json")
-    assert (past.status_code, past.data["error"]) == (409, "eu has a policy: deploy the release there")
+    assert (past.status_code, past.data["error"]) == (409, "environment eu has a policy: deploy the release there")
     assert root.patch("/api/v1/environments/eu", {"everything": True}, format="json").status_code == 409
+    out = api.delete("/api/v1/environments/eu/wanted/relu")
+    assert (out.status_code, "only an administrator takes a model out" in out.data["error"]) == (409, True)
     made = start(api, numbers[1])
     assert made.status_code == 201
     # Taken back, it does not go on after a stop; going back asks nothing.
@@ -87,6 +89,7 @@ def test_a_second_person_approves_exactly_one_release(
     assert api.post(f"/api/v1/deployments/{made.data['id']}/stop").status_code == 200
     assert api.post(f"/api/v1/deployments/{made.data['id']}/continue").status_code == 409
     assert api.post(f"/api/v1/deployments/{made.data['id']}/go-back").status_code == 200
+    assert root.delete("/api/v1/environments/eu/wanted/relu").status_code == 204
 
 
 def test_a_release_serves_in_the_source_with_golden_requests_and_a_budget_first(
@@ -127,17 +130,27 @@ def test_a_release_serves_in_the_source_with_golden_requests_and_a_budget_first(
 
 
 @pytest.mark.parametrize(
-    ("at", "frozen"),
+    ("day", "start", "end", "at", "frozen"),
     [
-        ("2026-11-27 15:59", False),
-        ("2026-11-27 16:00", True),  # a Friday
-        ("2026-11-27 23:59", True),
-        ("2026-11-28 00:00", False),
+        (4, "16:00", "24:00", "2026-11-27 14:59", False),
+        (4, "16:00", "24:00", "2026-11-27 15:00", True),  # a Friday, in winter one hour before UTC
+        (4, "16:00", "24:00", "2026-11-27 22:59", True),
+        (4, "16:00", "24:00", "2026-11-27 23:00", False),
+        (4, "16:00", "24:00", "2026-07-24 14:00", True),  # in summer two hours
+        (4, "16:00", "24:00", "2026-07-24 22:00", False),
+        # The hour from 2 to 3 comes twice on this Sunday, and not at all on that one.
+        (6, "02:00", "03:00", "2026-10-25 00:00", True),
+        (6, "02:00", "03:00", "2026-10-25 01:59", True),
+        (6, "02:00", "03:00", "2026-10-25 02:00", False),
+        (6, "02:00", "03:00", "2026-03-29 00:59", False),
+        (6, "02:00", "03:00", "2026-03-29 01:00", False),
+        (6, "01:00", "03:30", "2026-03-29 01:29", True),
+        (6, "01:00", "03:30", "2026-03-29 01:30", False),
     ],
 )
-def test_a_freeze_is_in_its_time_zone(at: str, frozen: bool) -> None:
-    freeze: Freeze = {"days": [4], "start": "16:00", "end": "24:00"}
-    local = datetime.fromisoformat(at).replace(tzinfo=ZoneInfo("Europe/Berlin"))
+def test_a_freeze_is_by_the_clock_of_its_time_zone(day: int, start: str, end: str, at: str, frozen: bool) -> None:
+    freeze: Freeze = {"days": [day], "start": start, "end": end}
+    local = datetime.fromisoformat(at).replace(tzinfo=UTC).astimezone(ZoneInfo("Europe/Berlin"))
     assert (policies.frozen_by([freeze], local) is not None) == frozen
 
 

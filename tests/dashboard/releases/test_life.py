@@ -55,14 +55,16 @@ def ready(release: int, version: int = 1) -> VersionStatus:
 
 def test_every_combination_of_facts_has_one_state() -> None:
     checks = [None, *(ReleaseCheck(state=state) for state in (RUNNING, PASSED, FAILED))]
-    switches = itertools.product((True, False), repeat=4)
-    for (newest, loaded, serves, served), check in itertools.product(switches, checks):
-        state = state_of(Facts(newest, loaded, serves, served or serves, check))
+    switches = itertools.product((True, False), repeat=5)
+    for (newest, loaded, wanted, serves, served), check in itertools.product(switches, checks):
+        state = state_of(Facts(newest, loaded, wanted, serves, served or serves, check))
         assert (state == ReleaseState.SERVING) == serves
         if not serves:
             assert (state == ReleaseState.CHECKING) == (check is not None and check.state == RUNNING)
-            assert state != ReleaseState.WANTED or (newest and loaded)
-            assert state not in (ReleaseState.SERVED, ReleaseState.SKIPPED) or not newest
+            assert state != ReleaseState.WANTED or wanted
+            assert state != ReleaseState.HELD or (newest and loaded and not wanted)
+            assert state != ReleaseState.SERVED or not wanted
+            assert state != ReleaseState.SKIPPED or not newest
             assert state != ReleaseState.FAILED or (check is not None and check.state == FAILED)
 
 
