@@ -23,7 +23,11 @@ class RegistryServer:
     def __init__(self, folder: Path, *, locked: bool = False) -> None:
         port = free_port()
         self.folder = folder
-        self.host, self.url, self._auth = f"127.0.0.1:{port}", f"http://127.0.0.1:{port}", (USER, PASSWORD) if locked else None
+        self.host, self.url, self._auth = (
+            f"127.0.0.1:{port}",
+            f"http://127.0.0.1:{port}",
+            (USER, PASSWORD) if locked else None,
+        )
         settings = {
             "version": 0.1,
             "log": {"accesslog": {"disabled": True}},

@@ -147,7 +147,7 @@ def answer_as_it_is(
 ) -> Iterator[Answer]:
     """Send a request to an allowed address, and yield the answer, whatever its status; no redirect is followed.
 
-    body: `headers` tells its length. Raises Forbidden for an address that is not allowed, Unavailable for errors of the network.
+    body: `headers` tells its length. Raises Forbidden for an address that is not allowed, Unavailable if the network fails.
     """
     _refuse_other_place(location, allowed, is_redirect=False)
     with _response_to(location, {"Accept-Encoding": "identity", **headers}, method, body) as response:

@@ -10,7 +10,16 @@ from typing import Any
 from django.conf import settings
 
 from dashboard.shared.exceptions import Invalid
-from dashboard.uploads.sources.base import Field, Pieces, Place, Source, SourceFile, model_name_of, refuse_too_many, required
+from dashboard.uploads.sources.base import (
+    Field,
+    Pieces,
+    Place,
+    Source,
+    SourceFile,
+    model_name_of,
+    refuse_too_many,
+    required,
+)
 from dashboard.uploads.sources.registry_client import (
     FILE_PATH,
     TITLE,

@@ -1,7 +1,7 @@
 """A client of OCI registries, which an administrator allows, as `docker`, `oras` and `skopeo` are clients of them.
 
-The credentials are in a file in Docker's form, as `oras login --registry-config FILE` writes it, which SLIPWAY_REGISTRY_AUTH_FILE
-names. Only the registry gets them, and the server that it names for its tokens, which must be allowed, too.
+SLIPWAY_REGISTRY_AUTH_FILE names a file with the credentials in Docker's form, as `oras login --registry-config FILE` writes it.
+Only the registry gets them, and the server that it names for its tokens, which must be allowed, too.
 Source: OCI Distribution Specification 1.1; Docker Registry, "Token Authentication Specification" and "config.json".
 """
 
@@ -92,7 +92,9 @@ class Registry:
         """Return a manifest and its digest. Raises NotFound, and Unavailable if it is not the one that was asked for."""
         headers = {"Accept": ", ".join(MANIFESTS)}
         try:
-            with answer_to(self.location(f"manifests/{tag_or_digest}"), self.allowed, headers, self.secrets()) as answer:
+            with answer_to(
+                self.location(f"manifests/{tag_or_digest}"), self.allowed, headers, self.secrets()
+            ) as answer:
                 content = _content(answer)
         except NotFound:
             raise NotFound(f"the registry has no '{self._reference.repository}' with '{tag_or_digest}'") from None
@@ -137,9 +139,15 @@ class Registry:
 
     @contextmanager
     def _asked(
-        self, method: str, location: Location, headers: Mapping[str, str] | None = None, body: Iterable[bytes] | None = None
+        self,
+        method: str,
+        location: Location,
+        headers: Mapping[str, str] | None = None,
+        body: Iterable[bytes] | None = None,
     ) -> Iterator[Answer]:
-        with answer_as_it_is(location, [self._reference.root], method, {**(headers or {}), **self.secrets()}, body) as answer:
+        with answer_as_it_is(
+            location, [self._reference.root], method, {**(headers or {}), **self.secrets()}, body
+        ) as answer:
             yield answer
 
     def _authorised(self) -> dict[str, str]:

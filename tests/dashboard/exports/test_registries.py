@@ -68,7 +68,9 @@ def export(release: Release, actor: Actor, house: RegistryServer) -> Callable[..
     return begin
 
 
-def put_artifact(house: RegistryServer, path: str, *named: str, kind: str = "application/octet-stream", **more: Any) -> str:
+def put_artifact(
+    house: RegistryServer, path: str, *named: str, kind: str = "application/octet-stream", **more: Any
+) -> str:
     """Put an artefact as another tool might have made it: a layer for each name. Return its address."""
     name, _, tag = path.partition(":")
     blob = b"123"

@@ -105,7 +105,9 @@ def test_a_configuration_that_was_added_is_not_signed_and_one_that_was_signed_is
 
 def test_the_package_verifies_what_was_signed(version: Path, keys: tuple[Path, Path]) -> None:
     command = [sys.executable, "-m", "model_signing", "verify", "key", version, "--public_key", keys[1]]
-    done = subprocess.run([*command, "--signature", version / SIGNATURE_FILE], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, "--signature", version / SIGNATURE_FILE], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
