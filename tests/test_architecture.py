@@ -61,6 +61,7 @@ ROOMS: dict[str, list[str]] = {
         "conversions",
         "uploads.sources",
         "uploads",
+        "exports",
         "measurements",
         "tuning",
         "batches.formats",

@@ -38,6 +38,8 @@ SOURCES = {
     "SLIPWAY_SOURCE_BUCKETS": "s3://models/released",
     "SLIPWAY_SOURCE_URLS": "https://models.example.org/public",
     "SLIPWAY_SOURCE_MLFLOW": "https://mlflow.example.org",
+    "SLIPWAY_SOURCE_REGISTRIES": "https://registry.example.org/models",
+    "SLIPWAY_EXPORT_REGISTRIES": "https://registry.example.org/models",
 }
 GUIDE = ROOT / "docs" / "images" / "guide"
 FULL = {

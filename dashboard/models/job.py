@@ -22,6 +22,8 @@ class JobParams(TypedDict, total=False):
     monitor: int
     replay: int
     model: int
+    release: int
+    address: str
     store: "StoreParams"
 
 

@@ -200,6 +200,13 @@ VARIABLES: dict[str, Variable] = {
         _web_addresses, [], "Web addresses, comma-separated, below which uploads may read."
     ),
     "SLIPWAY_SOURCE_MLFLOW": Variable(_web_address, "", "Address of the MLflow tracking server that uploads may read."),
+    "SLIPWAY_SOURCE_REGISTRIES": Variable(
+        _web_addresses, [], "OCI registries, comma-separated web addresses, from which uploads may fetch."
+    ),
+    "SLIPWAY_EXPORT_REGISTRIES": Variable(
+        _web_addresses, [], "OCI registries, comma-separated web addresses, to which releases may be exported."
+    ),
+    "SLIPWAY_REGISTRY_AUTH_FILE": Variable(_path, None, "Credentials of OCI registries, in the form of Docker's file."),
     "SLIPWAY_SIGNING_KEY": Variable(_path, None, "PEM file of the private key that signs each published version."),
     "SLIPWAY_BATCH_DAYS": Variable(_positive, 7, "Days that files and results of a batch job are kept after its end."),
     "SLIPWAY_BATCH_BYTES": Variable(_positive, 64 << 30, "Bytes of all batch jobs; the oldest ended ones are removed."),
@@ -282,6 +289,9 @@ class Environment(TypedDict):
     SLIPWAY_SOURCE_BUCKETS: list[str]
     SLIPWAY_SOURCE_URLS: list[str]
     SLIPWAY_SOURCE_MLFLOW: str
+    SLIPWAY_SOURCE_REGISTRIES: list[str]
+    SLIPWAY_EXPORT_REGISTRIES: list[str]
+    SLIPWAY_REGISTRY_AUTH_FILE: Path | None
     SLIPWAY_SIGNING_KEY: Path | None
     SLIPWAY_BATCH_DAYS: int
     SLIPWAY_BATCH_BYTES: int

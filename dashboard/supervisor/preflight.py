@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dashboard.shared.exceptions import Conflict, Invalid
 from repository.core.errors import RepositoryError
-from repository.files.signatures import check_private_key
+from repository.files.signatures import check_key
 
 
 class DataFolderLock:
@@ -64,7 +64,7 @@ def check_signing_key(key: Path | None) -> None:
     """Raise Invalid if SLIPWAY_SIGNING_KEY is a file with which versions cannot be signed."""
     try:
         if key is not None:
-            check_private_key(key)
+            check_key(key, private=True)
     except RepositoryError as error:
         raise Invalid(f"SLIPWAY_SIGNING_KEY: {error.message}") from error
 

@@ -1,5 +1,6 @@
 """The pages of releases: the last change and how to undo it, the rollout under way, the serving release, the timeline."""
 
+from django.conf import settings
 from django.db.models import Prefetch, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.functional import SimpleLazyObject
@@ -102,5 +103,6 @@ def release(request: HttpRequest, name: str, number: int) -> HttpResponse:
         "back": None if is_wanted else going_back(model, found),
         "clients": None if is_wanted else for_clients_of_release(model, found),
         "callers": [] if is_wanted else callers_of_release(model, found),
+        "export_places": [one.partition("://")[2] for one in settings.EXPORT_REGISTRIES],
     }
     return respond(request, "versions/release", context, parts=("now",))

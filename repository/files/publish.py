@@ -229,11 +229,11 @@ def _stage(
         progress.step("Copying to the repository")
         with storage.full_disk_is_no_space(size, staged.parent):
             storage.copy_tree(source, staged, progress)
-    if signing_key is not None:
-        progress.step("Signing")
-        signatures.sign(staged, signing_key)
     progress.step("Hashing")
     manifest = storage.hash_tree(staged, progress)
+    if signing_key is not None:
+        progress.step("Signing")
+        manifest = signatures.sign(staged, signing_key, manifest)
     for name in manifest.files:
         (staged / name).chmod(0o444)
     progress.step("Flushing to the disk")

@@ -6,71 +6,85 @@ git's own files, such as .gitignore, which the package leaves out.
 Source: OpenSSF Model Signing 1.0, https://model-signing.readthedocs.io.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from repository.core.errors import RepositoryError
+from repository.core.layout import OVERLAY_FILE
+from repository.files.storage import Manifest, hash_file
 
 SIGNATURE_FILE = "model.sig"
 _MISSING = "the package model-signing is not installed: pip install -r requirements/signing.txt"
 _OTHER_KEY = "another key has signed it"
-_MAKE = "openssl ecparam -name prime256v1 -genkey -noout -out private.pem makes one"
-_MAKE_PUBLIC = "openssl ec -in private.pem -pubout -out public.pem makes one of a private key"
+_MAKE = {
+    "private_key": "openssl ecparam -name prime256v1 -genkey -noout -out private.pem makes one",
+    "public_key": "openssl ec -in private.pem -pubout -out public.pem makes one of a private key",
+}
+_GITS = (".git", ".gitattributes", ".github", ".gitignore")  # which the package leaves out
 
 
 class Unsigned(RepositoryError):
     """The version has no signature that one of the keys has made."""
 
 
-def check_private_key(path: Path) -> None:
-    """Raises RepositoryError if versions cannot be signed with this file."""
-    signing = _module("signing")
-    try:
-        signing.Config().use_elliptic_key_signer(private_key=path)
-    except OSError as error:
-        raise RepositoryError(f"'{path}' cannot be read: {error.strerror}") from error
-    except Exception as error:
-        raise RepositoryError(f"'{path}' is no private key of an elliptic curve in PEM: {_MAKE}") from error
+def check_key(path: Path, *, private: bool = False) -> None:
+    """Raises RepositoryError if signatures cannot be made (private) or verified (public) with this file."""
+    if private:
+        _signer(path)
+    else:
+        _with_key(_module("verifying").Config().use_elliptic_key_verifier, "public_key", path)
 
 
-def check_public_key(path: Path) -> None:
-    """Raises RepositoryError if signatures cannot be verified with this file."""
-    verifying = _module("verifying")
-    try:
-        verifying.Config().use_elliptic_key_verifier(public_key=path)
-    except OSError as error:
-        raise RepositoryError(f"'{path}' cannot be read: {error.strerror}") from error
-    except Exception as error:
-        raise RepositoryError(f"'{path}' is no public key of an elliptic curve in PEM: {_MAKE_PUBLIC}") from error
+def sign(folder: Path, private_key: Path, manifest: Manifest) -> Manifest:
+    """Write the signature of a version that has files and no signature yet. Return the manifest with the signature's file.
+
+    manifest: the hashes of the files, which are not read again. Raises RepositoryError for a bad key.
+    """
+    if not manifest.files or SIGNATURE_FILE in manifest.files:
+        return manifest
+    package = _module("manifest")
+    kind = package.SerializationType.from_args(
+        {"method": "files", "hash_type": "sha256", "allow_symlinks": False, "ignore_paths": [*_GITS, SIGNATURE_FILE]}
+    )
+    rows = [
+        kind.new_item(name, package.hashing.Digest("sha256", bytes.fromhex(entry.sha256)))
+        for name, entry in manifest.files.items()
+        if name.partition("/")[0] not in _GITS
+    ]
+    signed = package.Manifest(folder.name, rows, kind)
+    _signer(private_key).set_hashing_config(_Hashed(signed)).sign(folder, folder / SIGNATURE_FILE)
+    return Manifest({**manifest.files, SIGNATURE_FILE: hash_file(folder / SIGNATURE_FILE)})
 
 
-def sign(folder: Path, private_key: Path) -> None:
-    """Write the signature of a version that has files and no signature yet. Raises RepositoryError for a bad key or a link."""
-    if _is_empty(folder) or (folder / SIGNATURE_FILE).exists():
-        return
-    check_private_key(private_key)
-    hashing = _module("hashing").Config().set_ignored_paths(paths=[SIGNATURE_FILE])
-    config = _module("signing").Config().set_hashing_config(hashing).use_elliptic_key_signer(private_key=private_key)
-    try:
-        config.sign(folder, folder / SIGNATURE_FILE)
-    except ValueError as error:
-        raise RepositoryError(f"the version cannot be signed: {error}") from error
+class _Hashed:
+    """Stands for the package's hashing configuration, with the hashes that are known already."""
+
+    def __init__(self, manifest: object) -> None:
+        self._manifest = manifest
+
+    def hash(self, folder: Path) -> object:
+        return self._manifest
 
 
 def verify(folder: Path, public_keys: Sequence[Path]) -> None:
     """Raises Unsigned if no key has signed exactly these files. An empty folder, as of an ensemble, needs no signature.
 
-    It reads all files of the folder.
+    It reads all files of the folder, twice if a slipway.pbtxt is in it that was signed. One that was added afterwards, such as
+    that of an archive of TorchServe's, is a part of the configuration, which no signature covers.
     """
     if _is_empty(folder):
         return
     if not (folder / SIGNATURE_FILE).is_file():
         raise Unsigned(f"version {folder.name} is not signed: it has no {SIGNATURE_FILE}")
-    verifying = _module("verifying")
     reasons = []
-    for key in public_keys:
-        config = verifying.Config().use_elliptic_key_verifier(public_key=key)
+    ways = [[OVERLAY_FILE], []] if (folder / OVERLAY_FILE).is_file() else [[]]
+    for key, ignored in itertools.product(public_keys, ways):
+        config = _module("verifying").Config().use_elliptic_key_verifier(public_key=key)
+        if ignored:
+            config.set_hashing_config(_module("hashing").Config().set_ignored_paths(paths=ignored))
         try:
             config.verify(folder, folder / SIGNATURE_FILE)
         except (
@@ -81,6 +95,21 @@ def verify(folder: Path, public_keys: Sequence[Path]) -> None:
             return
     why = next((reason for reason in reasons if reason != _OTHER_KEY), _OTHER_KEY)
     raise Unsigned(f"version {folder.name} is refused, because {why}")
+
+
+def _signer(path: Path) -> Any:
+    return _with_key(_module("signing").Config().use_elliptic_key_signer, "private_key", path)
+
+
+def _with_key(use: Callable[..., Any], kind: str, path: Path) -> Any:
+    """Return the package's configuration with a key. Raises RepositoryError if the file is no such key."""
+    try:
+        return use(**{kind: path})
+    except OSError as error:
+        raise RepositoryError(f"'{path}' cannot be read: {error.strerror}") from error
+    except Exception as error:
+        what = kind.replace("_", " ")
+        raise RepositoryError(f"'{path}' is no {what} of an elliptic curve in PEM: {_MAKE[kind]}") from error
 
 
 def _said(error: Exception) -> str:

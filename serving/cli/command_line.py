@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from repository.core.errors import RepositoryError
-from repository.files.signatures import check_public_key
+from repository.files.signatures import check_key
 from repository.remote.address import RemoteAddress
 from serving.cli.option_values import (
     address,
@@ -165,7 +165,7 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
         parser.error("--load-model=* loads all models, so it cannot be given with others")
     for key in values["model_signature_key"]:
         try:
-            check_public_key(key)
+            check_key(key)
         except RepositoryError as error:
             parser.error(f"--model-signature-key: {error.message}")
     if values["usage_log"] is not None and values["auth_file"] is None:

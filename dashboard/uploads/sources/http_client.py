@@ -1,4 +1,4 @@
-"""A client that reads only the web addresses that an administrator allows.
+"""A client that asks only the web addresses that an administrator allows.
 
 Every address is compared with the allowed ones in its normal form, and so is the target of every redirect. A host's name is
 resolved once: the addresses that it stands for are checked, and the connection is made to one of these. So neither a redirect
@@ -14,8 +14,8 @@ import ssl
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -131,11 +131,32 @@ def answer_to(
             target = response.headers.get("Location", "")
             if response.status not in _REDIRECTS or not target:
                 _refuse_failure(response.status, location)
-                names = {name.lower(): value for name, value in response.headers.items()}
-                yield Answer(response.status, names, response.length, location, response)
+                yield _answer(response, location)
                 return
         location = parse_location(urllib.parse.urljoin(f"{location.text}?{location.query}", target))
     raise Invalid(f"{first.host} redirects more than {MOST_REDIRECTS} times")
+
+
+@contextmanager
+def answer_as_it_is(
+    location: Location,
+    allowed: Sequence[Location],
+    method: str,
+    headers: Mapping[str, str],
+    body: Iterable[bytes] | None = None,
+) -> Iterator[Answer]:
+    """Send a request to an allowed address, and yield the answer, whatever its status; no redirect is followed.
+
+    body: `headers` tells its length. Raises Forbidden for an address that is not allowed, Unavailable if the network fails.
+    """
+    _refuse_other_place(location, allowed, is_redirect=False)
+    with _response_to(location, {"Accept-Encoding": "identity", **headers}, method, body) as response:
+        yield _answer(response, location)
+
+
+def _answer(response: http.client.HTTPResponse, location: Location) -> Answer:
+    names = {name.lower(): value for name, value in response.headers.items()}
+    return Answer(response.status, names, response.length, location, response)
 
 
 def _refuse_other_place(location: Location, allowed: Sequence[Location], *, is_redirect: bool) -> None:
@@ -160,15 +181,22 @@ def _refuse_failure(status: int, location: Location) -> None:
 
 
 @contextmanager
-def _response_to(location: Location, headers: Mapping[str, str]) -> Iterator[http.client.HTTPResponse]:
+def _response_to(
+    location: Location, headers: Mapping[str, str], method: str = "GET", body: Iterable[bytes] | None = None
+) -> Iterator[http.client.HTTPResponse]:
     connection = CheckedConnection(location)
+    target = location.path + (f"?{location.query}" if location.query else "")
     try:
         try:
             connection.connect()
-            with deadline(connection, REQUEST_S):
-                connection.request(
-                    "GET", location.path + (f"?{location.query}" if location.query else ""), headers=dict(headers)
-                )
+            # A body may take long; each of its pieces has the time limit of the socket.
+            with deadline(connection, REQUEST_S) if body is None else nullcontext():
+                try:
+                    connection.request(method, target, body=body, headers=dict(headers))
+                except (BrokenPipeError, ConnectionResetError):
+                    if body is None:
+                        raise
+                    # The server may have refused the body, and said why, before it had read it all.
                 response = connection.getresponse()
         except ssl.SSLError as error:
             raise Unavailable(f"no safe connection to {location.host} can be made: {error.reason or 'TLS'}") from None

@@ -6,10 +6,19 @@ from dashboard.uploads.sources.bucket import Bucket
 from dashboard.uploads.sources.folder import Folder
 from dashboard.uploads.sources.hugging_face import HuggingFaceCache
 from dashboard.uploads.sources.mlflow import MlflowRegistry
+from dashboard.uploads.sources.registry import OciRegistry
 from dashboard.uploads.sources.triton import TritonRepository
 from dashboard.uploads.sources.url import Url
 
-_ALL: tuple[Source, ...] = (Url(), Bucket(), Folder(), TritonRepository(), MlflowRegistry(), HuggingFaceCache())
+_ALL: tuple[Source, ...] = (
+    Url(),
+    Bucket(),
+    Folder(),
+    TritonRepository(),
+    OciRegistry(),
+    MlflowRegistry(),
+    HuggingFaceCache(),
+)
 SOURCES = {one.name: one for one in _ALL}
 
 

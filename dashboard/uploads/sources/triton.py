@@ -3,7 +3,7 @@
 Source: Triton, docs/user_guide/model_repository.md, "Repository Layout".
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from dashboard.shared.exceptions import Invalid, NotFound
 from dashboard.uploads.sources.base import Field, Pieces, Place, Source, SourceFile, model_name_of, required
@@ -27,17 +27,13 @@ class TritonRepository(Source):
 
     def located(self, asked: Mapping[str, str]) -> Place:
         place = {"address": required(asked, _ADDRESS).rstrip("/"), "version": required(asked, _VERSION)}
-        versions = {top for top in map(_top, _store(place).files(place)) if parse_version(top) is not None}
-        if not versions:
+        chosen = version_among(_store(place).files(place), place["version"])
+        if not chosen:
             raise Invalid.at("address", "there is no folder of a version, such as 1, at this address")
-        chosen = place["version"] or max(versions, key=int)
-        if chosen not in versions:
-            there = ", ".join(sorted(versions, key=int))
-            raise NotFound(f"the model has no version {chosen}; it has {there}")
         return {**place, "version": chosen}
 
     def files(self, place: Place) -> list[SourceFile]:
-        return [row for row in _store(place).files(place) if _belongs(row, place["version"])]
+        return [row for row in _store(place).files(place) if belongs(row, place["version"])]
 
     def read(self, place: Place, file: SourceFile, offset: int) -> Pieces:
         return _store(place).read(place, file, offset)
@@ -58,6 +54,18 @@ def _top(row: SourceFile) -> str:
     return row.name.partition("/")[0] if "/" in row.name else ""
 
 
-def _belongs(row: SourceFile, version: str) -> bool:
+def version_among(rows: Iterable[SourceFile], asked: str) -> str:
+    """Return the version that was asked for, by default the highest one; "" if the files are in no folders of versions.
+
+    Raises NotFound if these files have other versions.
+    """
+    versions = {top for top in map(_top, rows) if parse_version(top) is not None}
+    chosen = asked or max(versions, key=int, default="")
+    if versions and chosen not in versions:
+        raise NotFound(f"the model has no version {chosen}; it has {', '.join(sorted(versions, key=int))}")
+    return chosen if versions else ""
+
+
+def belongs(row: SourceFile, version: str) -> bool:
     """Return whether a file is the configuration, lies next to it, or is of the version."""
     return row.name == CONFIG_FILE or _top(row) in ("", version) or parse_version(_top(row)) is None

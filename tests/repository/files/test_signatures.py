@@ -1,13 +1,17 @@
 """A signature stands for exactly the files of a version, and for one of the keys."""
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from repository.core.errors import RepositoryError
-from repository.files.signatures import SIGNATURE_FILE, Unsigned, check_private_key, check_public_key, sign, verify
+from repository.core.layout import OVERLAY_FILE
+from repository.files.signatures import SIGNATURE_FILE, Unsigned, check_key, sign, verify
+from repository.files.storage import hash_tree
 from tests.support.signing_keys import key_pair
 
 
@@ -23,7 +27,9 @@ def version(tmp_path: Path, keys: tuple[Path, Path]) -> Path:
     (folder / "weights").mkdir(parents=True)
     (folder / "model.onnx").write_bytes(b"graph")
     (folder / "weights" / "0").write_bytes(b"numbers")
-    sign(folder, keys[0])
+    (folder / ".gitignore").write_text("*.tmp")
+    manifest = sign(folder, keys[0], hash_tree(folder))
+    assert manifest == hash_tree(folder)
     return folder
 
 
@@ -69,7 +75,7 @@ def test_one_of_several_keys_is_enough_and_another_is_refused(
 def test_a_version_without_files_needs_no_signature_and_one_with_files_does(
     tmp_path: Path, keys: tuple[Path, Path]
 ) -> None:
-    sign(tmp_path, keys[0])
+    sign(tmp_path, keys[0], hash_tree(tmp_path))
     assert list(tmp_path.iterdir()) == []
     verify(tmp_path, [keys[1]])
     (tmp_path / "model.py").touch()
@@ -79,19 +85,41 @@ def test_a_version_without_files_needs_no_signature_and_one_with_files_does(
 
 def test_a_signature_that_came_with_the_files_is_kept(version: Path, tmp_path: Path) -> None:
     before = (version / SIGNATURE_FILE).read_bytes()
-    sign(version, key_pair(tmp_path / "other")[0])
+    sign(version, key_pair(tmp_path / "other")[0], hash_tree(version))
     assert (version / SIGNATURE_FILE).read_bytes() == before
+
+
+def test_a_configuration_that_was_added_is_not_signed_and_one_that_was_signed_is(
+    version: Path, keys: tuple[Path, Path]
+) -> None:
+    overlay = version / OVERLAY_FILE
+    overlay.write_text("max_batch_size: 8")
+    verify(version, [keys[1]])
+    (version / SIGNATURE_FILE).unlink()
+    sign(version, keys[0], hash_tree(version))
+    verify(version, [keys[1]])
+    overlay.write_text("max_batch_size: 9")
+    with pytest.raises(Unsigned, match="its files are not those that were signed"):
+        verify(version, [keys[1]])
+
+
+def test_the_package_verifies_what_was_signed(version: Path, keys: tuple[Path, Path]) -> None:
+    command = [sys.executable, "-m", "model_signing", "verify", "key", version, "--public_key", keys[1]]
+    done = subprocess.run(
+        [*command, "--signature", version / SIGNATURE_FILE], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_file_that_is_no_key_is_named_with_what_makes_one(keys: tuple[Path, Path], tmp_path: Path) -> None:
     private, public = keys
-    check_private_key(private)
-    check_public_key(public)
-    for check, wrong, says in (
-        (check_private_key, public, "is no private key of an elliptic curve in PEM: openssl ecparam"),
-        (check_public_key, private, "is no public key of an elliptic curve in PEM: openssl ec"),
-        (check_private_key, tmp_path / "none", "cannot be read: No such file"),
-        (check_public_key, tmp_path / "none", "cannot be read: No such file"),
+    check_key(private, private=True)
+    check_key(public)
+    for private_wanted, wrong, says in (
+        (True, public, "is no private key of an elliptic curve in PEM: openssl ecparam"),
+        (False, private, "is no public key of an elliptic curve in PEM: openssl ec"),
+        (True, tmp_path / "none", "cannot be read: No such file"),
+        (False, tmp_path / "none", "cannot be read: No such file"),
     ):
         with pytest.raises(RepositoryError, match=says):
-            check(wrong)
+            check_key(wrong, private=private_wanted)
