@@ -22,8 +22,8 @@ class Note(str):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check. name: one word. find: yields a sentence for each fault, or a Note, or raises an error with one sentence. after:
-    the check without whose success this one is not made."""
+    """One check. name: one word. find: yields a sentence for each fault, or a Note, or raises an error with one sentence.
+    after: the check without whose success this one is not made."""
 
     name: str
     title: str
