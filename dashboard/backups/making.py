@@ -75,7 +75,7 @@ def backup_make(*, address: str, without: Collection[str], passphrase: str, say:
             unsettled = sorted(_changed(files, listed(parts)[0]))
             if not unsettled:
                 break
-        if settings.REPOSITORY_BUCKET and "models" in parts:
+        if settings.REPOSITORY_BUCKET:
             _refuse_other_copy(entries, hashes, unsettled)
         stored = copier.stored_bytes + rows.store(store, found)
         made = Manifest(

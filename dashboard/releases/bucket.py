@@ -171,9 +171,7 @@ def _point(bucket: ManagedBucket, model: Model) -> None:
     # so that nobody else's pointer can be overwritten.
     document, objects = _contents(Model.objects.get(pk=model.pk), before)
     if before is None or {**before.document, **document} != before.document:
-        named = before.digests if before else set()
-        new = {entry: source for entry, source in objects.items() if entry.sha256 not in named}
-        bucket.send(new, relying=True)
+        bucket.send(objects, relying=True)
         bucket.point(model.name, document, before)
 
 
@@ -248,7 +246,7 @@ def marked(name: str) -> bool:
 
 
 def _contents(model: Model, before: Pointer | None) -> tuple[JsonObject, dict[FileEntry, Path | bytes]]:
-    """Return a model's pointer, and the sources of the contents that it names."""
+    """Return a model's pointer, and the sources of the contents that it names and the pointer before does not."""
     repository = managed_repository()
     folder, newest = repository.model_dir(model.name), model.releases.first()
     files = _entries(adopted_fingerprint(model))
@@ -276,7 +274,9 @@ def _contents(model: Model, before: Pointer | None) -> tuple[JsonObject, dict[Fi
     versions: list[Json] = [
         *sorted(model.published_numbers())
     ]  # one without files, such as an ensemble's, is there too
-    return {"files": _as_json(files), "versions": versions, "archived": groups, "record": plain}, objects
+    named = before.digests if before else set()
+    new = {entry: source for entry, source in objects.items() if entry.sha256 not in named}
+    return {"files": _as_json(files), "versions": versions, "archived": groups, "record": plain}, new
 
 
 def _known(before: Pointer | None, number: int) -> dict[str, FileEntry]:
