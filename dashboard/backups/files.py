@@ -1,6 +1,5 @@
 """The files of the shared folder that backups hold."""
 
-import hashlib
 import os
 import shutil
 import time
@@ -13,6 +12,8 @@ from django.conf import settings
 from dashboard.backups.manifest import SETTLED, Entry
 from dashboard.backups.store import Store
 from dashboard.shared.exceptions import Conflict
+from repository.files.progress import Progress as Steps
+from repository.files.storage import hash_stream
 
 _CHUNK = 1 << 20
 _SAID_EVERY_S = 2.0
@@ -21,7 +22,7 @@ _SAID_EVERY_S = 2.0
 Listing = dict[str, tuple[int, int, int]]
 
 
-class Progress:
+class Progress(Steps):
     """Tells how many bytes are done, at most every two seconds, and at the end. say: takes a line."""
 
     def __init__(self, what: str, total: int, say: Callable[[str], None]) -> None:
@@ -106,7 +107,7 @@ class Copier:
         while True:
             before = source.stat()
             with source.open("rb") as file:
-                sha256 = hashed(file, progress)
+                sha256 = hash_stream(file, progress).sha256
             self.read_bytes += before.st_size
             new = sha256 not in self._known
             if new:
@@ -120,15 +121,6 @@ class Copier:
             self._known.add(sha256)
             self.stored, self.stored_bytes = self.stored + 1, self.stored_bytes + after.st_size
         return Entry(path, after.st_size, after.st_mtime_ns, mode, sha256)
-
-
-def hashed(file: IO[bytes], progress: Progress) -> str:
-    """Return the SHA-256 of a file."""
-    found = hashlib.sha256()
-    for chunk in chunks(file):
-        found.update(chunk)
-        progress.advance(len(chunk))
-    return found.hexdigest()
 
 
 def chunks(file: IO[bytes]) -> Iterator[bytes]:

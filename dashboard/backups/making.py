@@ -24,10 +24,11 @@ from dashboard.access.control import BACKUP_NAME
 from dashboard.backups import manifest as manifests
 from dashboard.backups import tables
 from dashboard.backups.files import Copier, Listing, Progress, listed
-from dashboard.backups.manifest import FOLDERS, SETTLED, Manifest, Table
+from dashboard.backups.manifest import FOLDERS, SETTLED, Entry, Manifest, Table
 from dashboard.backups.sealed import seal
 from dashboard.backups.store import Store, store_at
-from dashboard.models import Installation
+from dashboard.models import Installation, Model
+from dashboard.releases.storage import adopted_fingerprint
 from dashboard.shared.environment import PASSPHRASE, SECRETS, VARIABLES
 from dashboard.shared.exceptions import Conflict
 from dashboard.supervisor.installation import KEYS
@@ -69,11 +70,13 @@ def backup_make(*, address: str, without: Collection[str], passphrase: str, say:
         for attempt in range(_ATTEMPTS):
             files, folders = listed(parts)
             say("Reading the database." if attempt == 0 else "Models have changed: reading the database again.")
-            found = rows.read()
+            found, hashes = rows.read()
             entries = copier.copy(files, _progress(files, say))
             unsettled = sorted(_changed(files, listed(parts)[0]))
             if not unsettled:
                 break
+        if settings.REPOSITORY_BUCKET:
+            _refuse_other_copy(entries, hashes, unsettled)
         stored = copier.stored_bytes + rows.store(store, found)
         made = Manifest(
             name=timezone.now().strftime(BACKUP_NAME),
@@ -118,11 +121,18 @@ class _Rows:
         self._folder = folder
         self._known = known
 
-    def read(self) -> dict[str, Table]:
+    def read(self) -> tuple[dict[str, Table], dict[str, str]]:
+        """Return the tables, and path -> SHA-256 of each model's files as the rows have them, and so the bucket's pointers."""
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir()
         with tables.snapshot():
-            return {label: tables.dump(model, self._keep) for label, model in tables.kept().items()}
+            found = {label: tables.dump(model, self._keep) for label, model in tables.kept().items()}
+            hashes = {
+                f"models/{model.name}/{name}": str(file[2])
+                for model in Model.objects.only("name", "fingerprint")
+                for name, file in adopted_fingerprint(model)["files"].items()
+            }
+        return found, hashes
 
     def _keep(self, block: bytes) -> str:
         sha256 = hashlib.sha256(block).hexdigest()
@@ -136,6 +146,18 @@ class _Rows:
         for block in new:
             store.put(f"objects/{block}", self._folder / block)
         return sum((self._folder / block).stat().st_size for block in new)
+
+
+def _refuse_other_copy(entries: list[Entry], hashes: dict[str, str], unsettled: list[str]) -> None:
+    """Raise Conflict if the folder, which is only a working copy, has not the content that the bucket has."""
+    there = {entry.path: entry.sha256 for entry in entries}
+    for path, sha256 in hashes.items():
+        model = path.split("/")[1]
+        if there.get(path) != sha256 and model not in unsettled:
+            raise Conflict(
+                f"{path} in the shared folder is not what the bucket of SLIPWAY_REPOSITORY has: adopt the change of {model}, "
+                "or put the file back (if the folder of the model is removed, up brings it back from the bucket)"
+            )
 
 
 def _alone() -> AbstractContextManager[None]:

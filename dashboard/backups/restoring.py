@@ -24,7 +24,7 @@ from django.utils import timezone
 from dashboard.access.authorisation import SYSTEM
 from dashboard.backups import manifest as manifests
 from dashboard.backups import tables
-from dashboard.backups.files import Progress, chunks, hashed
+from dashboard.backups.files import Progress, chunks
 from dashboard.backups.making import Say
 from dashboard.backups.manifest import SETTLED, Entry, Manifest
 from dashboard.backups.sealed import unseal
@@ -33,7 +33,7 @@ from dashboard.servers.server_state import MACHINE
 from dashboard.shared.choices import ServerStatus, UploadState
 from dashboard.shared.exceptions import Conflict, Invalid, NotFound
 from dashboard.supervisor.installation import KEYS
-from repository.files.storage import ensure_space, full_disk_is_no_space, write_atomic
+from repository.files.storage import ensure_space, full_disk_is_no_space, hash_stream, write_atomic
 
 _FILES_OF_KEYS = {
     "SLIPWAY_SECRET_KEY": "secret_key",
@@ -67,7 +67,7 @@ def backup_verify(store: Store, manifest: Manifest, say: Say) -> list[str]:
     for sha256, what in (blocks | paths).items():
         try:
             with store.read(f"objects/{sha256}") as file:
-                same = hashed(file, progress) == sha256
+                same = hash_stream(file, progress).sha256 == sha256
         except NotFound:
             wrong.append(f"{what} is missing in the backup ({sha256}).")
         else:

@@ -6,7 +6,7 @@ from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.accounts.tokens import auth_file_kept, tokens_forget_model
 from dashboard.models import AuditEntry, Model, ModelState, Upload
-from dashboard.releases.bucket import bucket_point_soon, bucket_remove
+from dashboard.releases.bucket import bucket_point_soon, bucket_ready, bucket_remove
 from dashboard.releases.selectors import current_document
 from dashboard.releases.services import generation_bump, model_want
 from dashboard.releases.storage import managed_repository
@@ -113,6 +113,7 @@ def model_delete(*, model: Model, actor: Actor, confirm_name: str) -> None:
     require(actor, Right.OPERATE)
     if confirm_name != model.name:
         raise Invalid(f"type the model's name, '{model.name}', to delete it")
+    bucket_ready()
     with auth_file_kept() as write_auth_file:
         model = Model.locked(model.pk)
         _refuse_served(model)

@@ -9,7 +9,7 @@ from dashboard.catalog.archives import facts_in, reader_in
 from dashboard.configuration.needs import code_of_version
 from dashboard.configuration.services import document_check
 from dashboard.models import Model, Release, Upload, Version
-from dashboard.releases.bucket import bucket_point, bucket_send_adopted
+from dashboard.releases.bucket import bucket_point, bucket_send_adopted, bucket_transaction
 from dashboard.releases.rollout_rules import traffic_adopted
 from dashboard.releases.selectors import current_document, newest_release
 from dashboard.releases.services import changed_by_hand, generation_bump, release_make, text_take_back
@@ -84,7 +84,7 @@ def drift_adopt(*, model: Model, actor: Actor) -> Release:
 
 def _adopt(model: Model, actor: Actor) -> Release:
     require(actor, Right.UPLOAD_CODE)
-    with transaction.atomic():
+    with bucket_transaction():
         model = Model.locked(model.pk)
         # The text is read under the lock, because it is written again below and would overwrite an edit made in between.
         document = traffic_adopted(model, current_document(model), _adoptable(model.name))
@@ -180,7 +180,7 @@ def model_adopt(*, name: str, actor: Actor) -> Model:
     if not managed_repository().has_model(check_name(name)):
         raise NotFound(f"the repository has no folder '{name}'")
     bucket_send_adopted(name)
-    with transaction.atomic():
+    with bucket_transaction():
         model, made = Model.objects.get_or_create(name=name, defaults={"created_by": actor.user})
         if not made:
             raise Conflict(f"model '{name}' is managed already")

@@ -6,14 +6,13 @@ The text is stored as a person wrote it, with the stamp of its release. The form
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from django.db import transaction
-
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.configuration.field_values import FieldError
 from dashboard.configuration.fields import Fields, apply_fields, field_for, fields_of
 from dashboard.configuration.model_files import Arriving, served_misfits
 from dashboard.configuration.needs import Need, config_needs, refuse_unmet
 from dashboard.models import Model, Release
+from dashboard.releases.bucket import bucket_transaction
 from dashboard.releases.gates import refuse_at_gates
 from dashboard.releases.rollout_rules import same_but_weight, traffic_kept
 from dashboard.releases.selectors import current_document, newest_release
@@ -121,7 +120,7 @@ def config_apply(
     """
     require(actor, Right.OPERATE)
     document_check(model=model, document=document, with_files=False)
-    with transaction.atomic():
+    with bucket_transaction():
         model = Model.locked(model.pk)
         refuse_outdated(model=model, base_release=base_release)
         refuse_drift(model)

@@ -16,10 +16,14 @@ class NotMade(Exception):
     """A check does not apply here; the reason completes a sentence."""
 
 
+class Note(str):
+    """What a check tells although it is no fault; it completes the title."""
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check. name: one word. find: yields a sentence for each fault, or raises an error with one. after: the check without
-    whose success this one is not made."""
+    """One check. name: one word. find: yields a sentence for each fault, or a Note, or raises an error with one sentence.
+    after: the check without whose success this one is not made."""
 
     name: str
     title: str
@@ -29,7 +33,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of a check. faults: sentences. why: the reason why it was skipped."""
+    """What became of a check. faults: sentences. why: the reason why it was skipped, or its note."""
 
     check: str
     title: str
@@ -50,8 +54,13 @@ def examine(checks: Iterable[Check]) -> Iterator[Finding]:
 
 def _make(check: Check) -> Finding:
     faults: list[str] = []
+    note = ""
     try:
-        faults.extend(map(sentence, check.find()))
+        for found in check.find():
+            if isinstance(found, Note):
+                note = found
+            else:
+                faults.append(sentence(found))
     except NotMade as reason:
         return _skipped(check, str(reason))
     except (DashboardError, RepositoryError) as error:
@@ -63,7 +72,7 @@ def _make(check: Check) -> Finding:
         faults.append(f"The database failed while this was looked at: {first}. Run manage.py doctor again.")
     except OSError as error:
         faults.append(f"The files cannot be read: {error.strerror}. Give them to the account that runs Slipway.")
-    return Finding(check.name, check.title, "wrong" if faults else "ok", tuple(faults))
+    return Finding(check.name, check.title, "wrong" if faults else "ok", tuple(faults), str(note))
 
 
 def _skipped(check: Check, why: str) -> Finding:

@@ -11,9 +11,10 @@ from django.conf import settings
 
 from dashboard.alerts.machine import certificate_end, certificates
 from dashboard.catalog.selectors import unmanaged_models
-from dashboard.doctor.check import NotMade
+from dashboard.doctor.check import Note, NotMade
 from dashboard.doctor.machine import named
 from dashboard.models import Capture, Model, Server, ServerEnvironment, Version
+from dashboard.releases.bucket import WRITE_S, managed_bucket, refuse_other_owner
 from dashboard.releases.storage import files_missing
 from dashboard.servers.client import AsyncServerClient, Unreachable
 from dashboard.servers.selectors import servers
@@ -23,6 +24,7 @@ from dashboard.shared.environment import BASE_DIR
 from dashboard.shared.exceptions import DashboardError, Forbidden
 from dashboard.supervisor.probes import probe_http
 from dashboard.uploads.services import unneeded_folders
+from repository.core.errors import Unreachable as Lost
 from repository.core.server_version import release_of
 
 LEFT_S = 2 * 3600.0  # `watch` removes such folders after an hour
@@ -78,6 +80,19 @@ def _release() -> str:
         return str(tomllib.loads((BASE_DIR / "pyproject.toml").read_text())["project"]["version"])
     except FileNotFoundError:
         return ""
+
+
+def bucket() -> Iterator[str]:
+    if (found := managed_bucket()) is None:
+        raise NotMade("SLIPWAY_REPOSITORY is not set")
+    try:
+        with found.within(WRITE_S):
+            refuse_other_owner(found)
+            conditional = found.conditional
+    except Lost as error:
+        yield f"{error.message}: releases cannot be changed until it answers; what serves goes on"
+    else:
+        yield Note("conditional writes" if conditional else "a lease, because the store has no conditional writes")
 
 
 def certificate_files() -> Iterator[str]:

@@ -34,6 +34,7 @@ CHECKS = (
     Check("crashes", "Crashes", machine.of_alerts("crashes"), "tables"),
     Check("models", "Models", machine.of_alerts("not_ready", "load_failed", "serves_instead"), "tables"),
     Check("repository", "Model repository", serving.repository, "tables"),
+    Check("bucket", "Bucket of the repository", serving.bucket, "tables"),
     Check("staging", "Staging folder", serving.leftovers, "tables"),
     Check("captures", "Captures", serving.captures, "tables"),
 )

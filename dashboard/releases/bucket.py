@@ -4,27 +4,35 @@ The folder is a working copy, and the bucket is enough to make it and the rows o
 pointer is made of its rows, in the transaction that changes them and before it is committed, so that a change which the bucket
 does not take is not made. A process that dies between the pointer and the commit leaves a mark, a file in the staging folder,
 for which `bucket_reconcile` makes the pointer of the rows again.
+
+The lock on the model's row keeps two writers apart, but a database may end the session of a writer that goes on. Its late
+pointer is refused by its condition. Where the store has no conditional writes, the mark is a lease: a writer gives up before
+its lease ends, and the next one is refused until then.
 """
 
 import hashlib
 import json
 import secrets
+import threading
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache, partial
+from glob import escape
 from os import getpid
 from pathlib import Path
 
 from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db import transaction
+from django.db import connection, transaction
 from django.forms.models import model_to_dict
 
 from dashboard.models import Installation, Model
 from dashboard.releases.storage import adopted_fingerprint, managed_repository
 from dashboard.shared.choices import VersionState
 from dashboard.shared.repository_errors import repository_errors
-from repository.core.errors import Conflict, RepositoryError
+from repository.core.errors import Conflict, RepositoryError, Unreachable
 from repository.core.json_types import Json, JsonObject
 from repository.core.layout import CONFIG_FILE, parse_version
 from repository.files.drift import Fingerprint, fingerprint
@@ -51,7 +59,9 @@ RELEASE_FIELDS = (
     "created_by_name",
     "created_at",
 )
-_SETTLED_S = 10.0  # a younger mark is that of a transaction under way
+LEASE_S = 10.0  # a younger mark is that of a transaction under way
+WRITE_S = 5.0  # how long a transaction, which holds locks, waits for the bucket
+_HANDOVER_S = 1.0  # a writer removes its mark after others can have its lock
 _NO_MODEL_S = 3600.0  # a transaction that makes a model may send its files before the row is visible
 
 
@@ -89,16 +99,69 @@ def bucket_send_all(model: Model) -> None:
         bucket.send(_contents(model, None)[1])
 
 
+def bucket_ready() -> None:
+    """Ask the bucket before a transaction that will write a pointer: if it hangs, nobody holds a lock while it is waited for.
+
+    Raises Unreachable if the bucket does not answer, Conflict if it belongs to another installation.
+    """
+    if (bucket := managed_bucket()) is not None and not connection.in_atomic_block:
+        with bucket.within(WRITE_S):
+            refuse_other_owner(bucket)
+            _ = bucket.conditional
+
+
+@contextmanager
+def bucket_transaction() -> Iterator[None]:
+    """Run a transaction that writes a pointer, if the bucket is ready."""
+    bucket_ready()
+    with transaction.atomic():
+        yield
+
+
 def bucket_point(model: Model) -> None:
     """Write a model's pointer by its rows, in the caller's transaction, which holds a lock on `model` and has changed the rows.
 
-    Raises Unreachable if the bucket does not answer, Conflict if it was changed by somebody else: the caller's transaction must
-    end without a change.
+    Raises Unreachable if the bucket does not answer within WRITE_S, Conflict if it was changed by somebody else: the caller's
+    transaction must end without a change.
     """
     if (bucket := managed_bucket()) is not None:
-        mark = _mark(model.name)
-        _point(bucket, model)
-        transaction.on_commit(partial(mark.unlink, missing_ok=True))
+        with _writing(bucket, model.name):
+            _point(bucket, model)
+
+
+@contextmanager
+def _writing(bucket: ManagedBucket, name: str) -> Iterator[None]:
+    """Change a model's pointer in the block, with a mark until the caller's transaction is committed."""
+    mark, begun = _mark(name, _writer()), time.monotonic()
+    with bucket.within(WRITE_S):
+        if not bucket.conditional:
+            _refuse_other_writer(name, mark)
+        yield
+    if not bucket.conditional and time.monotonic() - begun > LEASE_S:
+        mark.touch()  # somebody may have repaired the pointer before this late one came
+        raise Unreachable("this process was stopped while it wrote to the bucket, so the change is not made")
+    transaction.on_commit(partial(mark.unlink, missing_ok=True))
+
+
+def _refuse_other_writer(name: str, mark: Path) -> None:
+    """Raise Conflict if another writer's lease on a model has not ended."""
+    deadline = time.monotonic() + _HANDOVER_S
+    since = mark.stat().st_mtime - LEASE_S  # by the clock of the file system that has all marks
+    while any(_is_lease(other, since) for other in mark.parent.glob(f"{escape(name)}.writing-*")):
+        if time.monotonic() > deadline:
+            mark.unlink()  # nothing was sent, so this is no lease
+            raise Conflict(
+                f"another process may still be changing '{name}' in the bucket; try again in {LEASE_S:.0f} s"
+            )
+        time.sleep(0.05)
+
+
+def _is_lease(mark: Path, since: float) -> bool:
+    """Return whether a mark is the lease of another thread or process, and has not ended."""
+    try:
+        return _writer() not in mark.name and mark.stat().st_mtime > since
+    except FileNotFoundError:
+        return False
 
 
 def _point(bucket: ManagedBucket, model: Model) -> None:
@@ -108,8 +171,7 @@ def _point(bucket: ManagedBucket, model: Model) -> None:
     # so that nobody else's pointer can be overwritten.
     document, objects = _contents(Model.objects.get(pk=model.pk), before)
     if before is None or {**before.document, **document} != before.document:
-        named = before.digests if before else set()
-        bucket.send({entry: source for entry, source in objects.items() if entry.sha256 not in named})
+        bucket.send(objects, relying=True)
         bucket.point(model.name, document, before)
 
 
@@ -122,10 +184,9 @@ def bucket_point_soon(model: Model) -> None:
 def bucket_remove(name: str) -> None:
     """Remove a model's pointer, in the caller's transaction, which deletes the model."""
     if (bucket := managed_bucket()) is not None:
-        mark = _mark(name)
-        refuse_other_owner(bucket)
-        bucket.remove(name)
-        transaction.on_commit(partial(mark.unlink, missing_ok=True))
+        with _writing(bucket, name):
+            refuse_other_owner(bucket)
+            bucket.remove(name)
 
 
 @repository_errors()
@@ -154,13 +215,16 @@ def bucket_reconcile() -> list[str]:
 
 def _reconciled(bucket: ManagedBucket, name: str, age_s: float) -> bool:
     """Make one pointer again. Return False if a transaction about the model may be under way."""
-    with transaction.atomic():
-        model = Model.objects.select_for_update().filter(name=name).first() if age_s > _SETTLED_S else None
+    if age_s <= LEASE_S:
+        return False
+    if (model := Model.objects.filter(name=name).first()) is not None:
+        bucket.send(_contents(model, bucket.pointer(name))[1])  # before the transaction, because it may take long
+    with bucket_transaction():
+        model = Model.objects.select_for_update().filter(name=name).first()
         if model is not None:
-            _point(bucket, model)
+            bucket_point(model)
         elif age_s > _NO_MODEL_S:
-            refuse_other_owner(bucket)
-            bucket.remove(name)
+            bucket_remove(name)
         return model is not None or age_s > _NO_MODEL_S
 
 
@@ -182,7 +246,7 @@ def marked(name: str) -> bool:
 
 
 def _contents(model: Model, before: Pointer | None) -> tuple[JsonObject, dict[FileEntry, Path | bytes]]:
-    """Return a model's pointer, and the sources of the contents that it names."""
+    """Return a model's pointer, and the sources of the contents that it names and the pointer before does not."""
     repository = managed_repository()
     folder, newest = repository.model_dir(model.name), model.releases.first()
     files = _entries(adopted_fingerprint(model))
@@ -210,7 +274,9 @@ def _contents(model: Model, before: Pointer | None) -> tuple[JsonObject, dict[Fi
     versions: list[Json] = [
         *sorted(model.published_numbers())
     ]  # one without files, such as an ensemble's, is there too
-    return {"files": _as_json(files), "versions": versions, "archived": groups, "record": plain}, objects
+    named = before.digests if before else set()
+    new = {entry: source for entry, source in objects.items() if entry.sha256 not in named}
+    return {"files": _as_json(files), "versions": versions, "archived": groups, "record": plain}, new
 
 
 def _known(before: Pointer | None, number: int) -> dict[str, FileEntry]:
@@ -244,9 +310,19 @@ def identity() -> str:
     return Installation.objects.get_or_create(pk=1, defaults={"identity": secrets.token_hex(16)})[0].identity
 
 
-def _mark(name: str) -> Path:
+@lru_cache(maxsize=1)
+def _process(_pid: int) -> str:
+    return uuid.uuid4().hex
+
+
+def _writer() -> str:
+    """Return the beginning of the marks of this thread's writings."""
+    return f"writing-{_process(getpid())}-{threading.get_ident()}-"
+
+
+def _mark(name: str, writer: str = "") -> Path:
     """Write down, outside the transaction, that a model's pointer may come to differ from its rows."""
-    path = Path(settings.STAGING_DIR) / ".pointers" / f"{name}.{uuid.uuid4().hex}"
+    path = Path(settings.STAGING_DIR) / ".pointers" / f"{name}.{writer}{uuid.uuid4().hex}"
     path.parent.mkdir(exist_ok=True)
     path.touch()
     return path

@@ -17,6 +17,7 @@ from dashboard.releases.bucket import (
     VERSION_FIELDS,
     bucket_point,
     bucket_send_all,
+    bucket_transaction,
     identity,
     managed_bucket,
     marked,
@@ -62,7 +63,7 @@ def bucket_compare() -> list[str]:
     for model in Model.objects.exclude(name__in=found):
         try:
             bucket_send_all(model)  # before the transaction, because it may take long
-            with transaction.atomic():
+            with bucket_transaction():
                 bucket_point(Model.locked(model.pk))
         except Held as error:
             logger.warning("%s is not in the bucket: %s", model.name, error.message)

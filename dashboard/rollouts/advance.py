@@ -10,7 +10,6 @@ import logging
 from datetime import datetime
 from operator import itemgetter
 
-from django.db import transaction
 from django.db.models import Subquery
 from django.utils import timezone
 from django.utils.text import capfirst
@@ -21,6 +20,7 @@ from dashboard.metrics.selectors import last_requested
 from dashboard.models import Model, ReleaseCheck, ReleaseSpan, Rollout, Server
 from dashboard.models.rollout import TrafficReport
 from dashboard.releases import rollout_states as states
+from dashboard.releases.bucket import bucket_transaction
 from dashboard.rollouts.baking import bake_left, served_by
 from dashboard.rollouts.figures import breached, figures_store
 from dashboard.rollouts.services import (
@@ -34,6 +34,7 @@ from dashboard.servers.selectors import servers
 from dashboard.servers.services import server_event_record
 from dashboard.shared.choices import CheckState, EventKind, RolloutKind, RolloutState
 from dashboard.shared.exceptions import DashboardError, WrongState
+from dashboard.shared.repository_errors import repository_errors
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ def _move(rollout: Rollout, server: Server) -> None:
         _end_or_wait(rollout, server, failed)
         return
     elif _due(rollout):
-        with transaction.atomic():
+        with repository_errors(), bucket_transaction():
             Model.locked(rollout.model_id)
             rollout.refresh_from_db()
             if _due(rollout):  # since it was read, a person may have paused or promoted it, or extended its hold
@@ -117,7 +118,7 @@ def last_request_in_words(rollout: Rollout) -> str:
 def _roll_back(rollout: Rollout, server: Server, reason: str) -> None:
     """Record a breach; the server has already taken the candidate out."""
     drift_give_way(model=rollout.model, actor=SYSTEM)
-    with transaction.atomic():
+    with repository_errors(), bucket_transaction():
         reason = f"{'' if server.bundled else f'on server {server.name}: '}{reason.rstrip('.')}"
         message = f"{capfirst(rollout.candidate_words)} of {rollout.model.name} was taken out: {reason}."
         server_event_record(server=server, kind=EventKind.BREACHED, model_name=rollout.model.name, message=message)

@@ -6,8 +6,8 @@ the next step.
 
 import json
 import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import NamedTuple, NoReturn, cast
 
@@ -21,6 +21,7 @@ from dashboard.configuration.drift import drift_give_way
 from dashboard.configuration.services import document_check
 from dashboard.models import Model, Release, Rollout, RolloutMismatch
 from dashboard.releases import rollout_states as states
+from dashboard.releases.bucket import bucket_transaction
 from dashboard.releases.gates import refuse_at_gates
 from dashboard.releases.going_back import document_to_return
 from dashboard.releases.selectors import lives_of, newest_release
@@ -89,7 +90,7 @@ def rollout_start(
     # This is a separate transaction: a kill during a transaction with two releases would leave a text two numbers ahead.
     if (held := states.unfinished(model)) is not None:
         rollout_unload_old(rollout=held, actor=actor, last_request="another rollout began")
-    with transaction.atomic():
+    with bucket_transaction():
         model = Model.locked(model.pk)
         newest = _startable(model, candidate, stable)
         if (quicker := states.unfinished(model)) is not None:
@@ -144,7 +145,7 @@ def rollout_advance(*, rollout: Rollout, actor: Actor, step: int | None = None) 
 @repository_errors()
 def rollout_pause(*, rollout: Rollout, actor: Actor) -> Rollout:
     """Pause a rollout at its weight: no step begins automatically, and its step's time stops. Guardrails stay active."""
-    with _opened(rollout, actor) as at:
+    with _opened(rollout, actor, transaction.atomic) as at:
         states.pause(at.rollout, baked_s=least(served_by(at.rollout)))
         _record(at, actor, "rollout.pause", f"Paused rollout {at.rollout.name} at {_at_weight(at.rollout)}")
     return at.rollout
@@ -153,7 +154,7 @@ def rollout_pause(*, rollout: Rollout, actor: Actor) -> Rollout:
 @repository_errors()
 def rollout_resume(*, rollout: Rollout, actor: Actor) -> Rollout:
     """Resume a rollout: steps begin automatically again, after the rest of the present step's time."""
-    with _opened(rollout, actor) as at:
+    with _opened(rollout, actor, transaction.atomic) as at:
         states.resume(at.rollout)
         _record(at, actor, "rollout.resume", f"Resumed rollout {at.rollout.name} at {_at_weight(at.rollout)}")
     return at.rollout
@@ -231,7 +232,7 @@ def rollout_keep_old(*, rollout: Rollout, actor: Actor, days: float) -> Rollout:
     require(actor, Right.OPERATE)
     if not 0 < days <= MAX_HOLD_DAYS:
         raise Invalid.at("days", f"expected a number of days above 0 and at most {MAX_HOLD_DAYS}, not {days:g}")
-    with _opened(rollout, actor) as at:
+    with _opened(rollout, actor, transaction.atomic) as at:
         until = timezone.now() + timedelta(days=days)
         states.keep(at.rollout, until=until)
         summary = f"{capfirst(at.rollout.stable_words)} stays loaded for {_days(days)} more"
@@ -266,7 +267,7 @@ def rollout_unload_old(*, rollout: Rollout, actor: Actor, last_request: str = ""
 
 def mismatches_forget(*, rollout: Rollout, actor: Actor) -> None:
     """Delete the mismatches, with the clients' inputs."""
-    with _opened(rollout, actor) as at:
+    with _opened(rollout, actor, transaction.atomic) as at:
         Rollout.objects.filter(pk=rollout.pk).update(forgotten_at=timezone.now())
         count, _ = RolloutMismatch.objects.filter(rollout=rollout).delete()
         _record(at, actor, "rollout.forget", f"Forgot {count} requests that rollout {rollout.name} had kept")
@@ -274,10 +275,12 @@ def mismatches_forget(*, rollout: Rollout, actor: Actor) -> None:
 
 # -- common parts ------------------------------------------------------------------------------------------------------
 @contextmanager
-def _opened(rollout: Rollout, actor: Actor) -> Iterator[_Open]:
-    """Open the transaction of a change, with the model's row locked."""
+def _opened(
+    rollout: Rollout, actor: Actor, begin: Callable[[], AbstractContextManager[object]] = bucket_transaction
+) -> Iterator[_Open]:
+    """Open the transaction of a change, with the model's row locked. begin: begins one that may make a release."""
     require(actor, Right.OPERATE)
-    with transaction.atomic():
+    with begin():
         model = Model.locked(rollout.model_id)
         rollout = Rollout.objects.select_related("base").get(pk=rollout.pk)
         rollout.model = model

@@ -34,7 +34,7 @@ from dashboard.jobs.runner import job_run_here
 from dashboard.jobs.services import UNFINISHED, job_create
 from dashboard.models import Job, Model, Release, Upload, Version
 from dashboard.models.upload_json import Publication, PublishRequest
-from dashboard.releases.bucket import bucket_send
+from dashboard.releases.bucket import bucket_send, bucket_transaction
 from dashboard.releases.selectors import current_document, newest_release, wanted_versions
 from dashboard.releases.services import refuse_drift, release_make, text_take_back
 from dashboard.releases.storage import managed_repository, on_disk, remember_publication
@@ -244,7 +244,7 @@ def _decide(upload: Upload, publication: Publication, folder: Path) -> _Decided:
 
 def _put(upload: Upload, repository: ModelRepository, staged: publish.Staged, decided: _Decided) -> Version | None:
     """Place and record the version while the model is locked. If the model changed since the decision, only return None."""
-    with transaction.atomic():
+    with bucket_transaction():
         model = _locked(upload)
         if _stand(model, newest_release(model)) != decided.stand:
             return None
@@ -392,7 +392,7 @@ def _placed(folder: Path, progress: Progress = SILENT) -> Manifest | None:
 
 def _finish_placed(upload: Upload, publication: Publication, manifest: Manifest, folder: Path) -> Version:
     """Record a version that was placed by an attempt that died, perhaps before it wrote the files next to the version."""
-    with transaction.atomic():
+    with bucket_transaction():
         model = _locked(upload)
         states.finish(upload)
         newest, found, files = newest_release(model), on_disk(model.name).document, _beside(upload)

@@ -22,7 +22,7 @@ from dashboard.jobs.progress import JobProgress
 from dashboard.jobs.runner import job_run_here
 from dashboard.jobs.services import job_create
 from dashboard.models import Job, Model, Version
-from dashboard.releases.bucket import bucket_point, bucket_point_soon
+from dashboard.releases.bucket import bucket_point, bucket_point_soon, bucket_transaction
 from dashboard.releases.selectors import current_document, newest_release, protected_versions
 from dashboard.releases.storage import forget_version, managed_repository, remember_version
 from dashboard.shared.choices import VersionState
@@ -94,7 +94,7 @@ def _archive(version: Version, repository: ModelRepository, context: JobContext)
     place: dict[str, Any] = {"name": version.model.name, "version": version.number}
     publish.archive_version(repository, **place, progress=JobProgress(context))
     try:
-        with transaction.atomic():
+        with bucket_transaction():
             model = Model.locked(version.model_id)
             version_states.archived(version)
             forget_version(model, version.number)
@@ -181,7 +181,7 @@ def _hashed(folder: Path, progress: Progress) -> Manifest:
 
 
 def _record_restored(version: Version, manifest: Manifest, job: Job) -> Model:
-    with transaction.atomic():
+    with bucket_transaction():
         model = Model.locked(version.model_id)
         _refuse_live(model, version)
         _refuse_code(version, model, managed_repository().version_dir(model.name, version.number), _mover(job))

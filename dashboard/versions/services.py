@@ -10,7 +10,7 @@ from dashboard.access.authorisation import Actor, Right, require
 from dashboard.configuration.needs import config_needs, refuse_unmet
 from dashboard.configuration.services import document_check
 from dashboard.models import Model, Release, Version
-from dashboard.releases.bucket import bucket_point_soon
+from dashboard.releases.bucket import bucket_point_soon, bucket_transaction
 from dashboard.releases.gates import refuse_at_gates
 from dashboard.releases.going_back import document_to_return, going_back
 from dashboard.releases.rollout_rules import refuse_other_default
@@ -37,7 +37,7 @@ def release_promote(
     if a server would refuse the text with the version's file. Raises Forbidden if the actor lacks a right that the text needs.
     """
     require(actor, Right.OPERATE)
-    with transaction.atomic():
+    with bucket_transaction():
         model = Model.locked(version.model_id)
         version.refresh_from_db()
         if version.state != VersionState.PUBLISHED:
@@ -85,7 +85,7 @@ def release_go_back(*, model: Model, actor: Actor, release: Release | None = Non
     hand. Raises Forbidden if the actor lacks a right that the text needs.
     """
     require(actor, Right.OPERATE)
-    with transaction.atomic():
+    with bucket_transaction():
         model = Model.locked(model.pk)
         target = release or way_back(model)
         if target is None:
@@ -121,7 +121,7 @@ def aliases_set(*, model: Model, aliases: Mapping[str, int], actor: Actor, base_
     require(actor, Right.OPERATE)
     if wrong := aliases_problem({**aliases}, ModelConfig()):
         raise Invalid(wrong)
-    with transaction.atomic():
+    with bucket_transaction():
         model = Model.locked(model.pk)
         newest = newest_release(model)
         if newest is None:

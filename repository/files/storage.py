@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from repository.core.errors import Conflict, NoSpace, UnsafePath
 from repository.core.layout import relative_path
@@ -50,13 +50,18 @@ class Manifest:
 
 def hash_file(path: Path, progress: Progress = SILENT) -> FileEntry:
     """Return the size and SHA-256 of a file, with bounded memory."""
+    with path.open("rb") as file:
+        return hash_stream(file, progress)
+
+
+def hash_stream(file: IO[bytes], progress: Progress = SILENT) -> FileEntry:
+    """Return the size and SHA-256 of the rest of an open file."""
     digest = hashlib.sha256()
     size = 0
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-            size += len(chunk)
-            progress.advance(len(chunk))
+    while chunk := file.read(_CHUNK):
+        digest.update(chunk)
+        size += len(chunk)
+        progress.advance(len(chunk))
     return FileEntry(size, digest.hexdigest())
 
 

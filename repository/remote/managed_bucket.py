@@ -7,12 +7,15 @@
 
 Objects are sent first, and the pointer last: a reader sees all files of a change or none. A process that dies leaves objects
 that no pointer names, and `collect` removes them. A pointer is replaced only if it is the one that was read (If-Match); an ETag
-is never taken for a hash. A store without conditional writes relies on the caller's lock on the model.
+is never taken for a hash. Whether the store heeds such conditions is tried (`conditional`); if not, the caller needs a lease.
 """
 
 import json
+import logging
 import math
+import threading
 import time
+import uuid
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -21,24 +24,27 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
-from repository.core.errors import Conflict, Unreachable
+from repository.core.errors import Conflict, InvalidConfig, Unreachable
 from repository.core.json_types import JsonObject
 from repository.core.layout import check_name
 from repository.files.progress import SILENT, Progress
 from repository.files.storage import FileEntry, hash_file, locked
 from repository.remote.address import RemoteAddress
+from repository.remote.pointers import FORMAT, MARKER, MODELS, OBJECTS, SUFFIX, check_format
 from repository.remote.repository import explained, file_system, object_size
 
-FORMAT = 1
+log = logging.getLogger(__name__)
+
+ANSWER_S = 15.0  # how long an answer without the content of files is waited for, if no lock is held
 GARBAGE_AGE_S = 24 * 3600.0
 # An object without a pointer is used again only while it is this young, so that `collect` cannot remove it meanwhile.
 _FRESH_S = GARBAGE_AGE_S / 2
-# A caller holds a lock on the model while it waits, so a store that hangs is given up after two attempts.
-_WAITING = {"connect_timeout": 3, "read_timeout": 8, "retries": {"max_attempts": 0}}
+_SEEN_S = 600.0  # how long a thread relies on an object that it has sent or found fresh
 _PART_BYTES, _MOST_PARTS, _PARTS_AT_ONCE = 8 << 20, 9_000, 2
 _POLL_S = 0.2
 _TIMES = ("LastModified", "last_modified", "updated", "created")
 _LOST_RACE = ("PreconditionFailed", "ConditionalRequestConflict")
+_NO_CONDITIONS = ("NotImplemented", "InvalidRequest", "InvalidArgument")
 
 
 class FileSystem(Protocol):
@@ -46,15 +52,15 @@ class FileSystem(Protocol):
 
     def find(self, path: str, *, detail: bool) -> Mapping[str, Mapping[str, object]]: ...
 
-    def info(self, path: str) -> Mapping[str, object]: ...
+    def info(self, path: str, **more: object) -> Mapping[str, object]: ...
 
-    def cat_file(self, path: str) -> bytes: ...
+    def cat_file(self, path: str, **more: object) -> bytes: ...
 
     def pipe_file(self, path: str, value: bytes, **more: object) -> object: ...
 
     def put_file(self, lpath: str, rpath: str, **more: object) -> object: ...
 
-    def rm_file(self, path: str) -> object: ...
+    def rm_file(self, path: str, **more: object) -> object: ...
 
     def open(self, path: str, mode: str, *, block_size: int) -> IO[bytes]: ...
 
@@ -100,6 +106,18 @@ class _Sent:
         self.bytes += size
 
 
+class _Thread(threading.local):
+    """What one thread knows. until: when its requests must end. seen: the hashes of objects, each with the end of its trust."""
+
+    def __init__(self) -> None:
+        self.until = math.inf
+        self.seen: dict[str, float] = {}
+
+
+class _NoConditions(Unreachable):
+    """The store refuses every conditional write."""
+
+
 class ManagedBucket:
     """One prefix of a bucket. Every method asks the store, and raises Unreachable, in one sentence, if it does not answer."""
 
@@ -107,45 +125,92 @@ class ManagedBucket:
         """lock: a file, common to all processes, whose lock `collect` holds while it looks at an object and removes it."""
         self._address, self._lock = address, lock
         self._what = f"{address.text.partition('://')[0]} repository (SLIPWAY_REPOSITORY)"
-        self._opened: dict[bool, tuple[FileSystem, str]] = {}
+        self._opened: tuple[FileSystem, str] | None = None
+        self._conditional: bool | None = None  # None: not tried yet
+        self._thread = _Thread()
 
     # -- owner -------------------------------------------------------------------------------------------------------
     def owner(self) -> str:
         """Return the installation that writes here, "" for a new prefix."""
-        found = self._read("slipway.json")
-        return str(found.document.get("owner", "")) if found else ""
+        found = self._read(MARKER)
+        return str(found.get("owner", "")) if found else ""
 
     def take(self, owner: str, *, over: bool = False) -> None:
         """Become the owner of a new prefix. over: also of one that another installation owns."""
-        found = self._read("slipway.json")
+        found = self._pointer(MARKER)
         if found is None or over:
-            self._write("slipway.json", {"format": FORMAT, "owner": owner}, found)
+            self._write(MARKER, {"format": FORMAT, "owner": owner}, found)
+
+    # -- how the store answers ---------------------------------------------------------------------------------------
+    @property
+    def conditional(self) -> bool:
+        """Return whether the store refuses a write whose condition is not met. The first call of a process tries it."""
+        if self._conditional is None:
+            self._conditional = self._address.protocol == "s3" and self._heeds_conditions()
+            by = "conditional writes" if self._conditional else "a lease, because the store has no conditional writes"
+            log.info("pointers of the %s are kept from late writers by %s", self._what, by)
+        return self._conditional
+
+    def _heeds_conditions(self) -> bool:
+        name = f"trial-{uuid.uuid4().hex}"
+        try:
+            self._pipe(name, b"")
+            refused = [self._refuses(name, condition) for condition in ({"IfNoneMatch": "*"}, {"IfMatch": '"0"'})]
+        finally:
+            self._remove(name)
+        return all(refused)
+
+    def _refuses(self, name: str, condition: dict[str, str]) -> bool:
+        """Return whether a write is refused because its condition, which is not met, was heeded."""
+        try:
+            self._pipe(name, b"", **condition)
+        except Conflict:
+            return True
+        except _NoConditions:
+            pass
+        return False
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Give all requests that this thread makes in the block this time together. Then they raise Unreachable."""
+        with self._asked():
+            self._path("")  # the first one imports packages
+        before, self._thread.until = self._thread.until, time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            self._thread.until = before
 
     # -- pointers ----------------------------------------------------------------------------------------------------
     def models(self) -> list[str]:
         """Return the names of all models that have a pointer, sorted."""
-        paths = self._list("models")
-        return sorted(path.removesuffix(".json") for path in paths if path.endswith(".json"))
+        return sorted(path.removesuffix(SUFFIX) for path in self._list(MODELS) if path.endswith(SUFFIX))
 
     def pointer(self, name: str) -> Pointer | None:
-        return self._read(f"models/{check_name(name)}.json")
+        return self._pointer(_place(name))
 
     def point(self, name: str, document: JsonObject, before: Pointer | None) -> None:
         """Replace a model's pointer, whose objects have been sent. before: the present pointer, None if there is none.
 
         Raises Conflict if somebody else has replaced it since it was read.
         """
-        self._write(f"models/{check_name(name)}.json", {"format": FORMAT, "model": name, **document}, before)
+        self._write(_place(name), {"format": FORMAT, "model": name, **document}, before)
 
     def remove(self, name: str) -> None:
         """Remove a model's pointer, if there is one."""
-        self._remove(f"models/{check_name(name)}.json")
+        self._remove(_place(name))
 
     # -- objects -----------------------------------------------------------------------------------------------------
-    def send(self, objects: Mapping[FileEntry, Path | bytes], progress: Progress = SILENT) -> None:
-        """Send the contents that the bucket lacks. Raises Conflict if a file has not the content of its entry."""
+    def send(
+        self, objects: Mapping[FileEntry, Path | bytes], progress: Progress = SILENT, *, relying: bool = False
+    ) -> None:
+        """Send the contents that the bucket lacks. Raises Conflict if a file has not the content of its entry.
+
+        relying: ask nothing about those that this thread has sent or found in the last ten minutes.
+        """
         for entry, source in objects.items():
-            if self._has(entry):
+            known = relying and self._thread.seen.get(entry.sha256, 0.0) > time.monotonic()
+            if known or self._has(entry):
                 progress.advance(entry.size)
                 continue
             if isinstance(source, Path) and (not source.is_file() or hash_file(source) != entry):
@@ -161,7 +226,7 @@ class ManagedBucket:
         """Write an object's content into a new file. Raises Unreachable if it is not the content of that hash."""
         target.parent.mkdir(parents=True, exist_ok=True)
         with self._asked():
-            system, path = self._path(f"objects/{entry.sha256}", long=True)
+            system, path = self._path(f"{OBJECTS}/{entry.sha256}")
             with system.open(path, "rb", block_size=_PART_BYTES) as source, target.open("xb") as file:
                 while chunk := source.read(_PART_BYTES):
                     file.write(chunk)
@@ -174,7 +239,7 @@ class ManagedBucket:
         models: those that must have a pointer; an incomplete list removes nothing. keep: more hashes to keep.
         """
         limit = time.time() - older_than_s
-        objects = self._list("objects")
+        objects = self._list(OBJECTS)
         found = self.models()
         if missing := sorted(set(models) - set(found)):
             raise Unreachable(f"the {self._what} lists no pointer of '{missing[0]}', so nothing is removed from it")
@@ -182,7 +247,7 @@ class ManagedBucket:
             pointers = list(pool.map(self.pointer, found))
         kept = {*keep, *(digest for pointer in pointers if pointer for digest in pointer.digests)}
         removed = sum(
-            self._remove_old(f"objects/{name}", limit)
+            self._remove_old(f"{OBJECTS}/{name}", limit)
             for name, details in objects.items()
             if name not in kept and _modified(details) < limit
         )
@@ -202,7 +267,7 @@ class ManagedBucket:
         if self._address.protocol != "s3":
             return
         with self._asked():
-            system, path = self._path("objects/")
+            system, path = self._path(f"{OBJECTS}/")
             bucket, _, prefix = path.partition("/")
             call = system.call_s3  # type: ignore[attr-defined]  # only s3fs has it
             for upload in call("list_multipart_uploads", Bucket=bucket, Prefix=prefix).get("Uploads", []):
@@ -211,21 +276,23 @@ class ManagedBucket:
 
     def _has(self, entry: FileEntry) -> bool:
         """Return whether an object is there, whole, and too young for `collect` to remove it."""
-        details = self._info(f"objects/{entry.sha256}")
-        if details is None or object_size(details) != entry.size:
+        details = self._info(f"{OBJECTS}/{entry.sha256}")
+        if details is None or object_size(details) != entry.size or time.time() - _modified(details) >= _FRESH_S:
             return False
-        return time.time() - _modified(details) < _FRESH_S
+        self._thread.seen[entry.sha256] = time.monotonic() + _SEEN_S
+        return True
 
     def _put(self, entry: FileEntry, source: Path | bytes, progress: Progress) -> None:
         """Send one object with bounded memory. If `progress` raises, the sending stops at the next part."""
+        if isinstance(source, bytes):
+            self._pipe(f"{OBJECTS}/{entry.sha256}", source)
+            return
         with self._asked():
-            system, path = self._path(f"objects/{entry.sha256}", long=True)
-            if isinstance(source, bytes):
-                system.pipe_file(path, source)
-                return
+            system, path = self._path(f"{OBJECTS}/{entry.sha256}")
+            how = self._parts(entry.size) | self._patience(system, math.inf)
         sent, counted = _Sent(), 0
         with ThreadPoolExecutor(1) as pool:  # fsspec calls back on its own thread, where no progress can be written
-            job = pool.submit(system.put_file, str(source), path, callback=sent, **self._parts(entry.size))
+            job = pool.submit(system.put_file, str(source), path, callback=sent, **how)
             try:
                 while not wait([job], _POLL_S).done:
                     progress.advance(sent.bytes - counted)
@@ -245,41 +312,46 @@ class ManagedBucket:
         return {"chunksize": max(_PART_BYTES, math.ceil(size / _MOST_PARTS)), "max_concurrency": _PARTS_AT_ONCE}
 
     # -- the store ---------------------------------------------------------------------------------------------------
-    def _read(self, name: str) -> Pointer | None:
+    def _pointer(self, name: str) -> Pointer | None:
         details = self._info(name)  # its ETag is read first: a pointer that is replaced now cannot be overwritten
-        if details is None:
-            return None
-        with self._asked():
-            system, path = self._path(name)
-            content = system.cat_file(path)
-        try:
-            document = json.loads(content)
-            if document["format"] == FORMAT:
-                return Pointer(document, str(details.get("ETag", "")))
-        except (ValueError, KeyError, TypeError):
-            pass
-        raise Unreachable(f"'{name}' in the {self._what} is damaged, or of a newer release")
+        document = self._read(name) if details is not None else None
+        return Pointer(document, str(details.get("ETag", ""))) if details is not None and document is not None else None
 
-    def _write(self, name: str, document: JsonObject, before: Pointer | None) -> None:
-        content = json.dumps(document, sort_keys=True).encode()
-        condition = {"IfMatch": before.etag} if before else {"IfNoneMatch": "*"}
+    def _read(self, name: str) -> JsonObject | None:
         with self._asked():
             system, path = self._path(name)
             try:
-                system.pipe_file(path, content, **(condition if self._address.protocol == "s3" else {}))
+                content = system.cat_file(path, **self._patience(system))
+            except FileNotFoundError:
+                return None
+        try:
+            return cast(JsonObject, check_format(content, f"'{name}' in the {self._what}"))
+        except InvalidConfig as error:
+            raise Unreachable(error.message) from error
+
+    def _write(self, name: str, document: JsonObject, before: Pointer | None) -> None:
+        condition = {"IfMatch": before.etag} if before else {"IfNoneMatch": "*"}
+        content = json.dumps(document, sort_keys=True).encode()
+        self._pipe(name, content, **(condition if self.conditional else {}))
+
+    def _pipe(self, name: str, content: bytes, **condition: str) -> None:
+        with self._asked():
+            system, path = self._path(name)
+            try:
+                system.pipe_file(path, content, **condition, **self._patience(system))
             except OSError as error:
                 code = _code(error)
-                if code in _LOST_RACE or (before and isinstance(error, FileNotFoundError)):
+                if code in _LOST_RACE or ("IfMatch" in condition and isinstance(error, FileNotFoundError)):
                     raise Conflict(f"'{name}' in the {self._what} was changed by another process; try again") from error
-                if code != "NotImplemented":
-                    raise
-                system.pipe_file(path, content)
+                if condition and code in _NO_CONDITIONS:
+                    raise _NoConditions(f"the {self._what} has no conditional writes any more") from error
+                raise
 
     def _remove(self, name: str) -> None:
         with self._asked():
             system, path = self._path(name)
             try:
-                system.rm_file(path)
+                system.rm_file(path, **self._patience(system))
             except FileNotFoundError:
                 return
 
@@ -297,19 +369,24 @@ class ManagedBucket:
         with self._asked():
             system, path = self._path(name)
             try:
-                return system.info(path)
+                return system.info(path, **self._patience(system))
             except FileNotFoundError:
                 return None
 
-    def _path(self, name: str, *, long: bool = False) -> tuple[FileSystem, str]:
-        """Return fsspec's file system and a path in it. long: wait long, for the content of files."""
-        if long not in self._opened:
+    def _path(self, name: str) -> tuple[FileSystem, str]:
+        """Return fsspec's file system and a path in it."""
+        if self._opened is None:
             opened, root = file_system(self._address)
-            if not long and isinstance(config := getattr(opened, "config_kwargs", None), dict):
-                config |= _WAITING
-            self._opened[long] = cast(FileSystem, opened), root  # the protocol there has no methods that write
-        system, root = self._opened[long]
+            self._opened = cast(FileSystem, opened), root  # the protocol there has no methods that write
+        system, root = self._opened
         return system, f"{root}/{name}"
+
+    def _patience(self, system: FileSystem, most_s: float | None = None) -> dict[str, object]:
+        """Return when fsspec gives a request up and cancels it, as an option that systems without a network do not know."""
+        left = min(ANSWER_S if most_s is None else most_s, self._thread.until - time.monotonic())
+        if left <= 0:
+            raise Unreachable(f"the {self._what} answers too slowly")
+        return {"timeout": left} if left < math.inf and getattr(system, "async_impl", False) else {}
 
     @contextmanager
     def _asked(self) -> Iterator[None]:
@@ -323,6 +400,11 @@ class ManagedBucket:
     def _locked(self) -> Iterator[None]:
         with locked(self._lock, "the repository's bucket"):
             yield
+
+
+def _place(name: str) -> str:
+    """Return the place of a model's pointer."""
+    return f"{MODELS}/{check_name(name)}{SUFFIX}"
 
 
 def _entries(files: Any) -> dict[str, FileEntry]:

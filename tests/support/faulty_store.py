@@ -1,4 +1,7 @@
-"""A proxy before an ObjectStore that makes the faults of real stores, and counts the bytes of objects that it hands out."""
+"""A proxy before an ObjectStore that makes the faults of real stores, and counts the bytes of objects that it hands out.
+
+It can hold a write back, as a network does, until the test lets it through.
+"""
 
 import threading
 from collections.abc import Callable
@@ -25,6 +28,9 @@ class FaultyStore:
         self.fault = ""
         self.fetched = 0  # bytes of objects
         self.requests = 0
+        self.no_conditions = False  # whether the store ignores If-Match and If-None-Match
+        self.held_back = ""  # a part of the path of the next write that waits for `let_through`
+        self.holds, self.let_through = threading.Event(), threading.Event()
         self.after_chunk: Callable[[], None] = lambda: None  # called after each answer with content of an object
         self._lists: dict[str, bytes] = {}
         self._released = threading.Event()
@@ -36,7 +42,7 @@ class FaultyStore:
             def do_GET(self) -> None:
                 proxy._answer(self, client)
 
-            do_HEAD = do_GET
+            do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
 
             def log_message(self, *_: object) -> None: ...
 
@@ -50,6 +56,7 @@ class FaultyStore:
 
     def __exit__(self, *_: object) -> None:
         self._released.set()
+        self.let_through.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -64,8 +71,14 @@ class FaultyStore:
             status, code = (503, "SlowDown") if fault == "busy" else (403, "AccessDenied")
             _send(handler, status, {}, _ERROR.format(code, "no").encode())
             return
-        passed = {name: value for name, value in handler.headers.items() if name.lower() not in ("host", "connection")}
-        answer = client.request(handler.command, handler.path, headers=passed)
+        left_out = ("connection", "expect", *(("if-match", "if-none-match") if self.no_conditions else ()))
+        passed = {name: value for name, value in handler.headers.items() if name.lower() not in left_out}
+        sent = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
+        if handler.command == "PUT" and self.held_back in handler.path and self.held_back:
+            self.held_back = ""
+            self.holds.set()
+            self.let_through.wait(PATIENCE_S)
+        answer = client.request(handler.command, handler.path, headers=passed, content=sent)
         content = answer.content
         if lists and fault == "empty list":
             content = _EMPTY.encode()
@@ -73,7 +86,7 @@ class FaultyStore:
             content = self._lists.get(handler.path, content)
         elif lists:
             self._lists[handler.path] = content
-        kept = ("etag", "last-modified", "content-range", "content-type", "accept-ranges")
+        kept = ("etag", "last-modified", "content-range", "content-type", "accept-ranges", "location")
         headers = {name: value for name, value in answer.headers.items() if name in kept}
         if handler.command == "HEAD":
             headers["Content-Length"] = answer.headers["content-length"]

@@ -1,22 +1,39 @@
-"""A real S3 interface on loopback: moto's server in a process of its own, filled with plain HTTP requests."""
+"""Two S3 interfaces on loopback, each in a process of its own, filled with plain HTTP requests: moto's server, and Swift."""
 
 import re
 import subprocess
 import sys
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
+import pytest
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 
 from tests.support.ports import free_port
 from tests.support.serving_process import PATIENCE_S, ROOT, START_TIMEOUT_S, wait_until
 
 BUCKET = "my-models"
-# moto deletes only for signed requests, but does not check the signature.
-SIGNED = {"Authorization": "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, Signature=any"}
+SYSTEM_PYTHON = "/usr/bin/python3"  # has Debian's packages
+HAS_SWIFT = subprocess.run([SYSTEM_PYTHON, "-c", "import swift"], check=False, capture_output=True).returncode == 0
 
 
 class ObjectStore:
     """A store with an empty bucket: `with ObjectStore() as store:`. A stop loses the objects, which are only in memory."""
+
+    key = secret = "any"
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """Return the environment of a client."""
+        return {
+            "AWS_ACCESS_KEY_ID": self.key,
+            "AWS_SECRET_ACCESS_KEY": self.secret,
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -31,9 +48,8 @@ class ObjectStore:
         self.stop()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self._process = subprocess.Popen(command, cwd=ROOT, **quiet)
+        self._process = subprocess.Popen(self._command(), cwd=ROOT, **quiet)
         try:
             wait_until(self._made_bucket, START_TIMEOUT_S, "a bucket")
         except BaseException:
@@ -50,6 +66,12 @@ class ObjectStore:
         """Empty the bucket; start the store if it does not run."""
         if self._process is None:
             self.start()
+        self._empty()
+
+    def _command(self) -> list[str]:
+        return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+
+    def _empty(self) -> None:
         httpx.post(f"{self.endpoint}/moto-api/reset", timeout=PATIENCE_S).raise_for_status()
         wait_until(self._made_bucket, what="a bucket")
 
@@ -77,11 +99,58 @@ class ObjectStore:
                 self.delete(f"{prefix}/{path.relative_to(folder)}")
 
     def _call(self, method: str, key: str, content: bytes = b"") -> httpx.Response:
-        url = f"{self.endpoint}/{BUCKET}/{key}"
-        return httpx.request(method, url, content=content, headers=SIGNED, timeout=PATIENCE_S).raise_for_status()
+        request = AWSRequest(method, f"{self.endpoint}/{BUCKET}/{key}".rstrip("/"), data=content)
+        S3SigV4Auth(Credentials(self.key, self.secret), "s3", "us-east-1").add_auth(request)
+        answer = httpx.request(method, request.url, content=content, headers=dict(request.headers), timeout=PATIENCE_S)
+        return answer.raise_for_status()
 
     def _made_bucket(self) -> bool:
         try:
-            return httpx.put(f"{self.endpoint}/{BUCKET}", timeout=PATIENCE_S).status_code == 200
-        except httpx.TransportError:
+            self._call("PUT", "")
+        except httpx.HTTPError:
             return False
+        return True
+
+
+class SwiftStore(ObjectStore):
+    """OpenStack Swift, which keeps its objects when it is stopped, and has no conditional writes."""
+
+    key, secret = "test:tester", "testing"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = tempfile.TemporaryDirectory(prefix="slipway-swift-", ignore_cleanup_errors=True)
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        self._folder.cleanup()
+
+    def _command(self) -> list[str]:
+        return [SYSTEM_PYTHON, str(Path(__file__).with_name("swift_server.py")), self._folder.name, str(self.port)]
+
+    def _empty(self) -> None:
+        """Remove the objects; a test leaves less than a page of them."""
+        for key in re.findall("<Key>(.+?)</Key>", self._call("GET", "").text):
+            self.delete(key)
+
+
+class Stores(ExitStack):
+    """One store of each class, started when it is first needed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._started: dict[type[ObjectStore], ObjectStore] = {}
+
+    def empty(self, kind: type[ObjectStore]) -> ObjectStore:
+        """Return the store of a class, with an empty bucket."""
+        if kind not in self._started:
+            self._started[kind] = self.enter_context(kind())
+        self._started[kind].empty()
+        return self._started[kind]
+
+
+def both_stores(fixture: str) -> pytest.MarkDecorator:
+    """Run a test with each store, whose class a fixture takes as its parameter."""
+    needs_swift = pytest.mark.skipif(not HAS_SWIFT, reason="needs Debian's package python3-swift")
+    swift = pytest.param(SwiftStore, id="swift", marks=needs_swift)
+    return pytest.mark.parametrize(fixture, [pytest.param(ObjectStore, id="moto"), swift], indirect=True)

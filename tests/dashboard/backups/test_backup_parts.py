@@ -50,6 +50,23 @@ def test_a_version_that_is_published_meanwhile_is_in_the_backup_with_its_files(p
     assert made.tables["dashboard.Version"].rows == 2
 
 
+def test_a_working_copy_that_differs_from_the_bucket_is_not_backed_up(
+    published: Publish, settings: Any, shared: Path, tmp_path: Path
+):
+    published("first")
+    path = shared / "models" / "first" / "1" / "model.onnx"
+    content, settings.REPOSITORY_BUCKET = path.read_bytes(), "s3://bucket/prefix"
+    path.unlink()
+    with pytest.raises(Conflict, match=r"models/first/1/model\.onnx in the shared folder is not what the bucket"):
+        make(tmp_path / "store")
+    path.write_bytes(bytes(len(content)))
+    with pytest.raises(Conflict, match="adopt the change of first"):
+        make(tmp_path / "store")
+    assert manifests.names(store_at(str(tmp_path / "store"))) == []
+    path.write_bytes(content)
+    assert path.relative_to(shared).as_posix() in {file.path for file in make(tmp_path / "store").files}
+
+
 def test_files_that_change_all_the_time_end_with_the_name_of_their_model(shared: Path, tmp_path: Path):
     (shared / "models" / "busy").mkdir()
 

@@ -294,6 +294,12 @@ def start_capture(house: House) -> None:
     capture_start(model=house.relu.model, actor=SYSTEM, consent=True)
 
 
+def no_bucket(house: House) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        house.patch.setenv(name, "any")
+    house.settings.REPOSITORY_BUCKET = f"s3://{HOST}:{free_port()}/bucket/prefix"
+
+
 # check -> faults, each with what the report says: what is wrong, and what to do
 FAULTS: dict[str, list[tuple[Callable[[House], None], str, str]]] = {
     "settings": [
@@ -349,6 +355,7 @@ FAULTS: dict[str, list[tuple[Callable[[House], None], str, str]]] = {
         (unknown_folder, "no models (stranger)", "adopt them"),
         (no_repository, "The folder of models is missing", "mount the shared folder"),
     ],
+    "bucket": [(no_bucket, "repository (SLIPWAY_REPOSITORY) cannot be reached", "until it answers")],
     "staging": [(leftover, "1 folders of uploads that have ended", "see that a watcher runs")],
     "captures": [(damaged_capture, "a file is damaged", "or delete the capture")],
 }

@@ -3,7 +3,9 @@
 import os
 import random
 import shutil
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 import tritonclient.http as httpclient
 from django.conf import settings
+from django.db import connections
 from django.utils import timezone
 
 from dashboard.access.authorisation import Actor
@@ -33,10 +36,12 @@ from repository.core.errors import Conflict as HeldByOther
 from repository.core.errors import Unreachable
 from repository.files.progress import Progress
 from repository.files.storage import FileEntry, hash_file, hash_tree
+from repository.remote import managed_bucket as managed_bucket_module
 from repository.remote.managed_bucket import ManagedBucket, Pointer
 from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes
-from tests.support.object_store import BUCKET, ObjectStore
-from tests.support.serving_process import ServerProcess, wait_until
+from tests.support.faulty_store import FaultyStore
+from tests.support.object_store import BUCKET, ObjectStore, Stores, both_stores
+from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 Publish = Callable[..., Version]
 
@@ -45,20 +50,32 @@ class Killed(BaseException):
     """A kill: nothing that handles errors runs."""
 
 
+both = both_stores("running_store")
+
+
 @pytest.fixture(scope="module")
-def running_store() -> Iterator[ObjectStore]:
-    with ObjectStore() as store:
-        yield store
+def stores() -> Iterator[Stores]:
+    with Stores() as stores:
+        yield stores
 
 
 @pytest.fixture
-def bucket(
-    running_store: ObjectStore, settings: Any, monkeypatch: pytest.MonkeyPatch, transactional_db: None
-) -> ManagedBucket:
-    running_store.empty()
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "any")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+def running_store(stores: Stores, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    store = stores.empty(getattr(request, "param", ObjectStore))
+    for name, value in store.credentials.items():
+        monkeypatch.setenv(name, value)
+    return store
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is no store that hangs."""
+    monkeypatch.setattr(buckets, "WRITE_S", PATIENCE_S)
+    monkeypatch.setattr(managed_bucket_module, "ANSWER_S", PATIENCE_S)
+
+
+@pytest.fixture
+def bucket(running_store: ObjectStore, settings: Any, patient: None, transactional_db: None) -> ManagedBucket:
     settings.REPOSITORY_BUCKET = f"s3://127.0.0.1:{running_store.port}/{BUCKET}/prefix"
     assert bucket_compare() == []
     return the_bucket()
@@ -103,6 +120,7 @@ def all_gone() -> None:
         folder.mkdir()
 
 
+@both
 def test_every_change_reaches_the_bucket_and_the_bucket_alone_restores_it(
     bucket: ManagedBucket, published: Publish, actor: Actor, tmp_path: Path
 ) -> None:
@@ -137,6 +155,7 @@ def test_every_change_reaches_the_bucket_and_the_bucket_alone_restores_it(
     assert bucket_compare() == [], "a second comparison finds nothing to do"
 
 
+@both
 def test_a_server_serves_what_is_published_in_the_bucket(
     bucket: ManagedBucket, published: Publish, actor: Actor, tmp_path: Path
 ) -> None:
@@ -338,6 +357,7 @@ def test_a_store_that_is_down_is_said_and_comes_back(
     assert record["model"]["desired_state"] == "unloaded"
 
 
+@both
 def test_garbage_is_collected_and_nothing_else(
     bucket: ManagedBucket, published: Publish, actor: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,6 +408,7 @@ def test_a_late_writer_overwrites_nothing(bucket: ManagedBucket, published: Publ
     assert pointer() == now
 
 
+@both
 def test_a_damaged_object_restores_nothing(
     bucket: ManagedBucket, published: Publish, running_store: ObjectStore
 ) -> None:
@@ -402,6 +423,7 @@ def test_a_damaged_object_restores_nothing(
     assert bucket_compare() == ["relu"]
 
 
+@both
 def test_a_large_file_is_sent_in_parts_and_a_cancelled_one_is_no_object(bucket: ManagedBucket, tmp_path: Path) -> None:
     path = tmp_path / "large"
     path.write_bytes(random.Random(1).randbytes(40 << 20))
@@ -420,3 +442,70 @@ def test_a_large_file_is_sent_in_parts_and_a_cancelled_one_is_no_object(bucket: 
     path.write_bytes(b"by hand")
     with pytest.raises(HeldByOther, match="changed or removed by hand"):
         the_bucket().send({FileEntry(3, "0" * 64): path})
+
+
+def test_a_store_that_hangs_holds_up_no_other_model(
+    bucket: ManagedBucket, published: Publish, actor: Actor, running_store: ObjectStore, settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """SQLite has one lock for all who write."""
+    model = published(make_live=True).model
+    other = published("other").model
+    monkeypatch.setattr(buckets, "WRITE_S", 3.0)
+
+    def change() -> str:
+        with pytest.raises(Unavailable) as raised:
+            config_apply(model=model, actor=actor, document=smaller(), base_release=None)
+        connections.close_all()
+        return raised.value.message
+
+    with FaultyStore(running_store.endpoint) as proxy, ThreadPoolExecutor(1) as pool:
+        settings.REPOSITORY_BUCKET = f"s3://127.0.0.1:{proxy.port}/{BUCKET}/prefix"
+        assert bucket_compare() == []
+        before, asked = pointer(), proxy.requests
+        proxy.fault = "hanging"
+        waiting = pool.submit(change)
+        wait_until(lambda: proxy.requests > asked, what="a request")
+        model_describe(model=other, actor=actor, description="described meanwhile")
+        assert not waiting.done(), "nobody holds a lock while the store is asked whether it answers"
+        assert "SLIPWAY_REPOSITORY" in waiting.result(PATIENCE_S)
+
+        proxy.fault, proxy.held_back = "", "/models/relu.json"
+        begun = time.monotonic()
+        waiting = pool.submit(change)
+        assert proxy.holds.wait(PATIENCE_S)
+        model_describe(model=other, actor=actor, description="described after it")
+        assert "SLIPWAY_REPOSITORY" in waiting.result(PATIENCE_S)
+        assert time.monotonic() - begun < 3 * 3.0 < 17
+        proxy.let_through.set()
+        assert Model.objects.get(name="relu").releases.count() == 1
+        make_marks_old()
+        bucket_reconcile()
+        assert pointer().document == before.document
+
+
+def test_without_conditional_writes_a_writer_waits_for_the_lease_of_another(
+    bucket: ManagedBucket, published: Publish, actor: Actor, running_store: ObjectStore, settings: Any,
+    caplog: pytest.LogCaptureFixture, tmp_path: Path,
+) -> None:  # fmt: skip
+    assert bucket.conditional
+    model = published(make_live=True).model
+    with FaultyStore(running_store.endpoint) as proxy:
+        proxy.no_conditions = True
+        settings.REPOSITORY_BUCKET = f"s3://127.0.0.1:{proxy.port}/{BUCKET}/prefix"
+        with caplog.at_level("INFO"):
+            assert not the_bucket().conditional
+        assert "by a lease, because the store has no conditional writes" in caplog.text
+        other_writer = buckets._mark("relu", "writing-another-process-")
+        before = pointer()
+        for _ in range(2):
+            with pytest.raises(Conflict, match="another process may still be changing 'relu' in the bucket"):
+                config_apply(model=model, actor=actor, document=smaller(), base_release=None)
+        assert pointer().document == before.document
+        published("unlike")
+        os.utime(other_writer, (0, 0))
+        config_apply(model=model, actor=actor, document=smaller(), base_release=None)
+        assert in_bucket(tmp_path) == in_folder()
+        make_marks_old()
+        assert bucket_reconcile() == ["relu"]
+        assert not buckets._marks()

@@ -1,23 +1,22 @@
-"""A real S3 interface for the tests of repositories in the cloud."""
+"""Real S3 interfaces for the tests of repositories in the cloud."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests.support.object_store import ObjectStore
+from tests.support.object_store import ObjectStore, Stores
 
 
 @pytest.fixture(scope="package")
-def only_store() -> Iterator[ObjectStore]:
-    with ObjectStore() as store:
-        yield store
+def stores() -> Iterator[Stores]:
+    with Stores() as stores:
+        yield stores
 
 
 @pytest.fixture
-def store(only_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+def store(stores: Stores, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
     """An empty store, whose credentials are in the environment."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "any")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    only_store.empty()
-    return only_store
+    found = stores.empty(getattr(request, "param", ObjectStore))
+    for name, value in found.credentials.items():
+        monkeypatch.setenv(name, value)
+    return found

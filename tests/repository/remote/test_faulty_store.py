@@ -1,4 +1,4 @@
-"""Faults of a real S3 interface: a model is copied whole or not at all, what is known stays, and one sentence says why."""
+"""Faults of real S3 interfaces: a model is copied whole or not at all, what is known stays, and one sentence says why."""
 
 import os
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ from repository.remote.address import parse
 from repository.remote.content_cache import ContentCache
 from repository.remote.repository import RemoteRepository
 from tests.support.faulty_store import FaultyStore
-from tests.support.object_store import BUCKET, ObjectStore
+from tests.support.object_store import BUCKET, ObjectStore, both_stores
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, both_stores("store")]
 MODEL = os.urandom(200_000)
 
 
