@@ -1,4 +1,4 @@
-"""What `manage.py doctor` and its page look at. A check is a function that yields a sentence for each fault: what is wrong, and what to do.
+"""What `manage.py doctor` and its page look at. A check is a function that yields a sentence for each fault.
 
 check       runs the checks, and says which could not be made
 run         makes them in a process of their own, for pages and REST

@@ -20,9 +20,9 @@ class Doctor(Endpoint):
     def post(self, request: Request) -> StreamingHttpResponse:
         """Makes the checks of `manage.py doctor` on the machine that answers, with a line of JSON for each when it is made.
 
-        A line has `check`, `title`, `state` (`ok`, `wrong` or `skipped`), `faults` (sentences: what is wrong, and what to do) and
-        `why` (why it was skipped). If the checks cannot go on, the last line has `error`. Whoever closes the connection breaks
-        the checks off.
+        A line has `check`, `title`, `state` (`ok`, `wrong` or `skipped`), `faults` (sentences: what is wrong, and what to do)
+        and `why` (why it was skipped). If the checks cannot go on, the last line has `error`. Whoever closes the connection
+        breaks the checks off.
         """
         refuse_second()
         return lines_response(findings())
