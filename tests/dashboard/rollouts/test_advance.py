@@ -374,6 +374,7 @@ def test_figures_go_on_over_a_restart_of_the_server(rollout: Rollout, server: Se
 def test_figures_and_history_of_several_servers_add_up(rollout: Rollout, server: Server, other: Server):
     staging = ServerEnvironment.objects.create(name="staging")
     elsewhere = Server.objects.create(name="elsewhere", http_url="http://127.0.0.1:3", environment=staging)
+    ServerState.objects.create(server=other, state="ready")
     look(server, {"stable": 90, "candidate": 10, "errors": 1})
     look(
         other,
