@@ -24,7 +24,7 @@ let asked = new AbortController();
  */
 function write(row, state, ...told) {
   const shown = state ? [need(`#state-${state}`, HTMLTemplateElement).content.cloneNode(true)] : [];
-  need("[data-state]", HTMLElement, row).replaceChildren(...shown);
+  need("[data-result]", HTMLElement, row).replaceChildren(...shown);
   need("[data-faults]", HTMLElement, row).replaceChildren(...told);
 }
 
