@@ -80,6 +80,7 @@ FULL = {
     "jobs": "/jobs/",
     "job": "/jobs/1/",
     "servers": "/servers/",
+    "doctor": "/doctor/",
     "server": "/servers/local/",
     "server-memory": "/servers/local/memory",
     "environments": "/environments/",

@@ -1,6 +1,6 @@
 """Finds what the default alerts about models, servers and processes are about."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from urllib.parse import urlencode
@@ -12,10 +12,13 @@ from dashboard.alerts.facts import QUEUE_S, Facts, Finding
 from dashboard.deployments.selectors import deployments
 from dashboard.drift.selectors import drift_found
 from dashboard.metrics.samples import FINE
-from dashboard.models import ModelState, Rollout, ServerEvent, TruthMetric
+from dashboard.metrics.server_loads import ServerLoad, server_loads
+from dashboard.models import ModelState, Rollout, Server, ServerEvent, TruthMetric
+from dashboard.models.environment import PRODUCTION
 from dashboard.objectives.burn import span
 from dashboard.objectives.selectors import bad_between
 from dashboard.rollouts.selectors import rollouts_of_note
+from dashboard.servers.selectors import environment_of, of_production
 from dashboard.shared import heartbeat
 from dashboard.shared.choices import (
     DeploymentState,
@@ -29,6 +32,8 @@ from dashboard.shared.choices import (
 from dashboard.templatetags.units import count
 
 CRASHES, CRASHES_S = 3, 900
+SKEW = 1.2  # times the mean of the servers of an environment
+_LEAST_RPS = 10.0  # of the busiest server: at less, its share is chance
 _STUCK = timedelta(minutes=15)  # a load that takes longer is told
 _STARTING = timedelta(minutes=2)
 _LEAST_QUEUE = 16  # a shorter queue is no trouble, however it grew
@@ -81,9 +86,8 @@ def not_ready(facts: Facts) -> Iterator[Finding]:
             yield Finding(row.name, f"{row.name} is not ready", row.reason, _log(row.name), row.name)
     named = {row.name for row in facts.troubled}
     wanted = {one.name for one in facts.standings if one.state == "loading" and not one.serves} - named
-    rows = ModelState.objects.filter(
-        state=ModelStatus.LOADING, updated_at__lt=facts.now - _STUCK, model_name__in=wanted
-    )
+    rows = ModelState.objects.filter(of_production("server__"), state=ModelStatus.LOADING)
+    rows = rows.filter(updated_at__lt=facts.now - _STUCK, model_name__in=wanted)
     for name in sorted(set(rows.values_list("model_name", flat=True))) if wanted else ():
         detail = f"It has been loading for more than {_STUCK.seconds // 60} minutes."
         yield Finding(name, f"{name} is not ready", detail, _log(name), name)
@@ -123,7 +127,23 @@ def server_down(facts: Facts) -> Iterator[Finding]:
         slow = state.state == ServerStatus.STARTING and state.started_at and state.started_at < facts.now - _STARTING
         if state.state == ServerStatus.DOWN or slow:
             address = reverse("server", args=[server.name])
-            yield Finding(server.name, f"Server {server.name} does not answer", state.last_reason, address)
+            of = "" if environment_of(server) == PRODUCTION else f" of {environment_of(server)}"
+            yield Finding(server.name, f"Server {server.name}{of} does not answer", state.last_reason, address)
+
+
+def skew(facts: Facts) -> Iterator[Finding]:
+    """Find the busiest server of an environment if it gets more than SKEW times the mean of its servers that answer."""
+    groups: dict[str, list[Server]] = defaultdict(list)
+    for server in facts.servers:
+        groups[environment_of(server)].append(server)
+    for environment, several in groups.items():
+        loads = server_loads(several, facts.timestamp, sparks=False) if several[1:] else {}
+        busiest = max(several, key=lambda server: loads[server.pk].skew or 0.0) if loads else several[0]
+        load = loads.get(busiest.pk, ServerLoad())
+        if load.skew is not None and load.rps is not None and load.skew > SKEW and load.rps >= _LEAST_RPS:
+            title = f"Server {busiest.name} of {environment} gets {load.skew:g} times the mean of its servers"
+            detail = f"It gets {load.rps:.3g} requests a second; {SKEW:g} times the mean is the goal."
+            yield Finding(environment, title, detail, reverse("environment", args=[environment]))
 
 
 def silent_process(_: Facts) -> Iterator[Finding]:

@@ -16,6 +16,8 @@ from dashboard.metrics.samples import FINE, decode, merge_processes
 from dashboard.metrics.selectors import metrics_rows
 from dashboard.metrics.usage import combine, combine_side_by_side, figures
 from dashboard.models import AlertRule, Server
+from dashboard.models.environment import PRODUCTION
+from dashboard.servers.selectors import environment_of
 
 _LATE_S = 30  # a row of FINE seconds is there at most so long after it ended
 
@@ -49,11 +51,13 @@ FIGURES: Mapping[str, Figure] = {
 
 
 def find_by_rule(rule: AlertRule, facts: Facts) -> Iterator[Finding]:
-    """Find the servers or the model for which a rule's figure is beyond its value."""
+    """Find the servers whose figure is beyond a rule's value: of a model, among those of production."""
     figure = FIGURES[rule.figure]
     start = int(facts.timestamp) - _LATE_S - 60 * rule.minutes
     start -= start % FINE
     for server in facts.servers:
+        if rule.model_name and environment_of(server) != PRODUCTION:
+            continue
         value = figure_of(server, rule.model_name, rule.figure, start, start + 60 * rule.minutes)
         unknown = value is not None and math.isnan(value)
         if value is None or not (unknown or (value > rule.threshold if rule.above else value < rule.threshold)):

@@ -145,6 +145,17 @@ DEFAULTS = (
         30,
     ),
     AlertKind(
+        "skew",
+        "Load is uneven",
+        _WARNING,
+        f"A server gets more than {finders.SKEW:g} times the mean of the servers of its environment.",
+        "Balance requests, or let clients connect anew from time to time (--http-max-connection-age and its gRPC sibling).",
+        "See the servers",
+        finders.skew,
+        5 * MINUTE,
+        2 * MINUTE,
+    ),
+    AlertKind(
         PROCESS_SILENT,
         "Process does not answer",
         _CRITICAL,

@@ -25,7 +25,7 @@ from dashboard.plugins.table import PLUGINS
 from dashboard.releases.selectors import current_document, releases_served, way_back
 from dashboard.releases.signatures import answering_version
 from dashboard.servers.consumers import MODEL_LINES
-from dashboard.servers.selectors import gpu_count, model_states, production_servers, servers
+from dashboard.servers.selectors import environment_of, gpu_count, model_states, production_servers, servers
 from dashboard.shared.choices import DesiredState
 from dashboard.shared.exceptions import Invalid
 from dashboard.shared.model_logs import model_log_tail
@@ -134,7 +134,7 @@ def _charted(query: Mapping[str, str]) -> dict[str, object]:
     """Return the servers that charts can show by environment, and what is chosen: a server or an environment."""
     found: dict[str, list[str]] = {PRODUCTION: []}
     for one in servers():
-        found.setdefault(one.environment.name if one.environment else PRODUCTION, []).append(one.name)
+        found.setdefault(environment_of(one), []).append(one.name)
     server, environment = query.get("server", ""), query.get("environment", PRODUCTION)
     chosen = server if any(server in names for names in found.values()) else ""
     environment = environment if environment in found else PRODUCTION

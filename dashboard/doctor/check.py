@@ -1,6 +1,8 @@
 """Runs checks one after another. A check whose ground is faulty is not made, because its fault would only be told again."""
 
+import signal
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,15 +22,20 @@ class Note(str):
     """What a check tells although it is no fault; it completes the title."""
 
 
+class _TooLong(BaseException):
+    """A check has used up its time; nothing that a check catches."""
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One check. name: one word. find: yields a sentence for each fault, or a Note, or raises an error with one sentence.
-    after: the check without whose success this one is not made."""
+    after: the check without whose success this one is not made. limit_s: the longest that it may take."""
 
     name: str
     title: str
     find: Callable[[], Iterable[str]]
     after: str = ""
+    limit_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +49,36 @@ class Finding:
     why: str = ""
 
 
-def examine(checks: Iterable[Check]) -> Iterator[Finding]:
-    """Make the checks in their order, and yield what became of each."""
+def examine(checks: Iterable[Check], *, limited: bool = False) -> Iterator[Finding]:
+    """Make the checks in their order, and yield what became of each.
+
+    limited: whether to break off checks that hang. This takes the main thread, and the process's alarm.
+    """
     states: dict[str, str] = {}
     for check in checks:
         grounded = states.get(check.after, "ok") == "ok"
-        found = _make(check) if grounded else _skipped(check, f"the check '{check.after}' has to succeed first")
+        found = (
+            _make(check, limited) if grounded else _skipped(check, f"the check '{check.after}' has to succeed first")
+        )
         states[check.name] = found.state
         yield found
 
 
-def _make(check: Check) -> Finding:
+def _make(check: Check, limited: bool) -> Finding:
     faults: list[str] = []
     note = ""
     try:
-        for found in check.find():
-            if isinstance(found, Note):
-                note = found
-            else:
-                faults.append(sentence(found))
+        with _limit(check.limit_s if limited else 0):
+            for found in check.find():
+                if isinstance(found, Note):
+                    note = found
+                else:
+                    faults.append(sentence(found))
+    except _TooLong:
+        faults.append(
+            f"This took longer than {check.limit_s:.0f} s and was broken off: see whether the disks, the database and the "
+            "servers answer, and run the checks again."
+        )
     except NotMade as reason:
         return _skipped(check, str(reason))
     except (DashboardError, RepositoryError) as error:
@@ -73,6 +91,25 @@ def _make(check: Check) -> Finding:
     except OSError as error:
         faults.append(f"The files cannot be read: {error.strerror}. Give them to the account that runs Slipway.")
     return Finding(check.name, check.title, "wrong" if faults else "ok", tuple(faults), str(note))
+
+
+@contextmanager
+def _limit(seconds: float) -> Iterator[None]:
+    """Raise _TooLong within the block after so many seconds; 0 for never."""
+    if not seconds:
+        yield
+        return
+
+    def end(*_: object) -> None:
+        raise _TooLong
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _skipped(check: Check, why: str) -> Finding:

@@ -11,18 +11,23 @@ from django.core.exceptions import ImproperlyConfigured
 from dashboard.doctor.check import Check, Finding, examine
 from dashboard.shared.exceptions import Invalid
 
-JSON = "--json"
+JSON, LINES = "--json", "--lines"
 
 
-def report(findings: Iterable[Finding], *, as_json: bool) -> bool:
-    """Print what became of the checks, each when it is known, or one JSON object at the end. Return whether all is well."""
+def report(findings: Iterable[Finding], *, as_json: bool, as_lines: bool = False) -> bool:
+    """Print what became of the checks, each when it is known, as text or a line of JSON; or one JSON object at the end. Return
+    whether all is well."""
     rows = []
     for one in findings:
         rows.append(one)
-        if not as_json:
+        if as_lines:
+            print(json.dumps(asdict(one)), flush=True)
+        elif not as_json:
             print("\n".join(_lines(one)), flush=True)
     wrong = sum(one.state == "wrong" for one in rows)
-    if as_json:
+    if as_lines:
+        pass
+    elif as_json:
         print(json.dumps({"well": not wrong, "checks": [asdict(one) for one in rows]}, indent=2))
     else:
         made = sum(one.state != "skipped" for one in rows)
@@ -35,7 +40,7 @@ def settings_or_report(arguments: Sequence[str]) -> None:
     """End the process with a report if the settings are so wrong that no check can be made."""
     (found,) = examine([Check("settings", "Settings", _read_settings)])
     if found.state == "wrong":
-        report([found], as_json=JSON in arguments)
+        report([found], as_json=JSON in arguments, as_lines=LINES in arguments)
         sys.exit(1)
 
 

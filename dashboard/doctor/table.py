@@ -14,7 +14,7 @@ CHECKS = (
     Check("disk", "Space on the disk", machine.of_alerts("disk")),
     Check("mount", "Mount of the shared folder", machine.shared_folder),
     Check("ports", "Ports", machine.free_ports),
-    Check("gpu", "GPU and driver", machine.gpu),
+    Check("gpu", "GPU and driver", machine.gpu, limit_s=130),
     Check("silence", "Processes that are silent", machine.of_alerts(PROCESS_SILENT)),
     Check("pages", "Pages", processes.pages),
     Check("queue", "Job queue", processes.queue),

@@ -1,5 +1,6 @@
 """Estimates the requests that clients sent during outages, because no server counted them."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -9,15 +10,17 @@ from django.utils import timezone
 from dashboard.metrics.samples import FINEST, decode
 from dashboard.metrics.selectors import metrics_rows
 from dashboard.models import MetricSample, Server
-from dashboard.servers.selectors import Outage, outages
+from dashboard.servers.selectors import Outage, answers, outages
 from dashboard.templatetags.units import count, duration
 
 _BEFORE_S = 60  # the rate of requests in this time before an outage is assumed during the outage
+_NAMED = 3  # so many servers are named, and the others counted
 _SOON = timedelta(minutes=5)  # after an outage of this length, clients may have given up
 
 
 def outage_sentence(servers: Sequence[Server], seconds: int = 900, model_name: str = "") -> str:
-    """Return a sentence: how long servers did not answer in the last seconds, and how many requests (of a model or all) failed.
+    """Return a sentence: how long servers did not answer in the last seconds, which ones still do not and which ones serve, and
+    how many requests (of a model or all) failed.
 
     Return "" if all of them answered. The requests are estimated from the minute before, because no server counted them.
     """
@@ -26,10 +29,30 @@ def outage_sentence(servers: Sequence[Server], seconds: int = 900, model_name: s
     spans = [(server, one) for server in servers for one in outages(server, since, now)]
     if not spans:
         return ""
-    names = ", ".join(sorted({server.name for server, _ in spans}))
-    down = sum((_end(one, now) - max(one.start, since)).total_seconds() for _, one in spans)
-    outage = f"{names} did not answer for {duration(down)} of the last {duration(seconds)}"
-    return f"{outage}: {_lost(spans, since, now, model_name)}"
+    down: dict[str, float] = defaultdict(float)
+    for server, one in spans:
+        down[server.name] += (_end(one, now) - max(one.start, since)).total_seconds()
+    first, *others = sorted(down, key=lambda name: (-down[name], name))
+    each = _listed(
+        [f"{first} did not answer for {duration(down[first])}", *(f"{one} for {duration(down[one])}" for one in others)]
+    )
+    still = {server.name for server, one in spans if one.end is None}
+    return f"{each} of the last {duration(seconds)}{_now(servers, still)}: {_lost(spans, since, now, model_name)}"
+
+
+def _now(servers: Sequence[Server], still: set[str]) -> str:
+    """Return the part of the sentence about which servers do not answer now; "" if all do."""
+    if not still:
+        return ""
+    away = f"; {_listed(sorted(still))} still {'do' if still.difference([min(still)]) else 'does'} not answer"
+    serving = sorted(server.name for server in servers if server.name not in still and answers(server))
+    return f"{away}, {_listed(serving)} {'serve' if serving[1:] else 'serves'}" if serving else away
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    *several, last = names if len(names) <= _NAMED else [*names[:_NAMED], f"{len(names) - _NAMED} more"]
+    return f"{', '.join(several)} and {last}" if several else last
 
 
 def _lost(spans: Sequence[tuple[Server, Outage]], since: datetime, now: datetime, model_name: str) -> str:

@@ -68,7 +68,9 @@ class Range(TypedDict):
     step: int  # seconds from one time to the next
     times: list[int]  # Unix seconds
     series: dict[str, list[object]]  # a name of usage.Figures -> its values
-    process: dict[str, list[float | None]]  # "rss" in bytes, "cpu" in cores; of several servers, their sum
+    # "rss" in bytes, "cpu" in cores, of several servers their sum; "gpu@0" and "gpu_memory@0", from 0 to 1, of the first GPU,
+    # of several servers "gpu@0 on NAME"
+    process: dict[str, list[float | None]]
     gpus: list[Gpu]  # their last state
     batches: dict[str, int]  # batch size -> executions in the whole range
     failures: dict[str, int]  # reason -> requests in the whole range
@@ -210,7 +212,7 @@ def metrics_series(history: History, max_points: int = MAX_POINTS, *, version: i
         "step": step,
         "times": times,
         "series": {name: [None if point is None else point[name] for point in shown] for name in _FIGURES},
-        "process": _process_series([steps.get(at) for at in times]),
+        "process": _process_series([steps.get(at) for at in times], history.names),
         "gpus": _gpus(history.watched),
         "batches": total["batch"],
         "failures": total["failures"],
@@ -458,12 +460,26 @@ def _segments(
 
 
 # -- shaping ---------------------------------------------------------------------------------------------------------
-def _process_series(steps: list[_Step | None]) -> dict[str, list[float | None]]:
+def _process_series(steps: list[_Step | None], names: Mapping[int, str]) -> dict[str, list[float | None]]:
     each = [[merge_processes(one) for one in step.processes.values()] if step is not None else [] for step in steps]
     return {
         "rss": [sum(one["rss"] for one in merged) if merged else None for merged in each],
         "cpu": [sum(one["cpu"] for one in merged) if merged else None for merged in each],
+        **(_gpu_series(steps, names) if len(names) <= MOST_SERVERS else {}),
     }
+
+
+def _gpu_series(steps: list[_Step | None], names: Mapping[int, str]) -> dict[str, list[float | None]]:
+    """Return the use of each GPU, and the share of its memory that is in use. GPUs have the numbers of their server."""
+    found: dict[str, list[float | None]] = defaultdict(lambda: [None] * len(steps))
+    for place, step in enumerate(steps):
+        for server, several in step.processes.items() if step is not None else ():
+            where = f" {server_key(names[server])}" if len(names) > 1 else ""
+            for number, gpu in enumerate(several[-1]["gpus"]):
+                found[f"gpu@{number}{where}"][place] = gpu["utilization"]
+                used, total = gpu["memory_used"], gpu["memory_total"]
+                found[f"gpu_memory@{number}{where}"][place] = used / total if total and used is not None else None
+    return found
 
 
 def _gpus(watched: list[_Watched]) -> list[Gpu]:

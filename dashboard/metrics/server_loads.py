@@ -32,13 +32,13 @@ class ServerLoad:
     spark: list[float | None] = field(default_factory=list)
 
 
-def server_loads(servers: Sequence[Server], now: float | None = None) -> dict[int, ServerLoad]:
-    """Return the load of each server by its key. now: in Unix seconds."""
+def server_loads(servers: Sequence[Server], now: float | None = None, *, sparks: bool = True) -> dict[int, ServerLoad]:
+    """Return the load of each server by its key. now: in Unix seconds. sparks: whether to read the last 15 minutes, too."""
     now = time.time() if now is None else now
     newest = _samples([server for server in servers if answers(server)], FINE, int(now) - LOAD_SECONDS - _LATE_S)
     first = int(now) // _SPARK_STEP * _SPARK_STEP - _SPARK_SECONDS
-    sparks = {key: _spark(rows, first) for key, rows in _samples(servers, _SPARK_STEP, first).items()}
-    found = {server.pk: _load(newest.get(server.pk, []), sparks.get(server.pk, [])) for server in servers}
+    lines = {key: _spark(rows, first) for key, rows in _samples(servers if sparks else (), _SPARK_STEP, first).items()}
+    found = {server.pk: _load(newest.get(server.pk, []), lines.get(server.pk, [])) for server in servers}
     rates = [load.rps for load in found.values() if load.rps is not None]
     mean = sum(rates) / len(rates) if len(rates) > 1 else 0.0
     if not mean:

@@ -25,7 +25,7 @@ from dashboard.objectives.burn import Budget
 from dashboard.objectives.selectors import budgets
 from dashboard.overview.tags import health
 from dashboard.rollouts.selectors import rollouts_of_note, rollouts_unfinished
-from dashboard.servers.selectors import all_down, servers
+from dashboard.servers.selectors import all_down, production_servers, servers
 from dashboard.shared.choices import AlertState, DesiredState
 from dashboard.web.addresses import get
 from dashboard.web.pages import respond
@@ -117,7 +117,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         "firing": SimpleLazyObject(lambda: alerts.shown(alerts.alerts(AlertState.FIRING)[:ALERTS])),
         "firing_count": SimpleLazyObject(lambda: alerts.alerts(AlertState.FIRING).count()),
         "budgets": SimpleLazyObject(_budgets),
-        "outage": SimpleLazyObject(lambda: outage_sentence(found)),
+        "outage": SimpleLazyObject(lambda: outage_sentence(list(production_servers()))),
     }
     return respond(request, "overview/overview", context, parts=("now", "busy", "changes"))
 

@@ -1,10 +1,8 @@
 """Inference over REST: forwards requests to a server, and streams the responses of decoupled models."""
 
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from django.db import close_old_connections
 from django.http import HttpResponse, StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -22,6 +20,7 @@ from dashboard.servers.streaming import Part, parts_of, request_of
 from dashboard.shared.client_gone import go_on
 from dashboard.shared.exceptions import DashboardError, Invalid
 from dashboard.web.rest.endpoint import Endpoint, at, data_of
+from dashboard.web.rest.lines import LinesRenderer, line, lines_response
 from dashboard.web.rest.parsers import RawParser, read_body
 from repository.core.errors import InvalidExample
 from repository.core.golden import read_request
@@ -73,12 +72,6 @@ class InferStreamSerializer(serializers.Serializer[Any]):
     parameters = serializers.DictField(required=False, default=dict)
 
 
-class LinesRenderer(JSONRenderer):
-    """Renders an error before the first line, for a client that accepts only lines."""
-
-    media_type = "application/x-ndjson"
-
-
 @at("models/<str:name>/infer_stream", "api_model_infer_stream")
 @at("models/<str:name>/versions/<str:version>/infer_stream", "api_version_infer_stream")
 class InferStream(Endpoint):
@@ -102,21 +95,16 @@ class InferStream(Endpoint):
         except InvalidExample as error:
             raise Invalid(error.message) from None
         asked = request_of(name, version, given.inputs, given.parameters)
-        lines = _lines(parts_of(_server(request), asked, self.actor.person), self.actor)
-        response = StreamingHttpResponse(lines, content_type=LinesRenderer.media_type)
-        close_old_connections()  # a long stream must not hold a session of the database
-        response["Cache-Control"] = "no-store"
-        response["X-Accel-Buffering"] = "no"  # a reverse proxy, such as nginx, must not buffer the lines
-        return response
+        return lines_response(_lines(parts_of(_server(request), asked, self.actor.person), self.actor))
 
 
 async def _lines(parts: AsyncIterator[Part], actor: Actor) -> AsyncIterator[bytes]:
     try:
         async with async_inference_slot(actor):
             async for part in parts:
-                yield _line({"error": part.error} if part.error else _part_json(part))
+                yield line({"error": part.error} if part.error else _part_json(part))
     except DashboardError as error:
-        yield _line({"error": error.message})
+        yield line({"error": error.message})
 
 
 def _part_json(part: Part) -> dict[str, object]:
@@ -125,7 +113,3 @@ def _part_json(part: Part) -> dict[str, object]:
         "parameters": part.parameters,
         "outputs": [tensor_json(tensor) for tensor in part.outputs],
     }
-
-
-def _line(value: dict[str, object]) -> bytes:
-    return json.dumps(value).encode() + b"\n"

@@ -30,8 +30,8 @@ from dashboard.rollouts.services import (
     rollout_roll_back,
     rollout_unload_old,
 )
-from dashboard.servers.selectors import servers
-from dashboard.servers.services import server_event_record
+from dashboard.servers.selectors import production_servers, servers
+from dashboard.servers.services import LOCAL, server_event_record
 from dashboard.shared.choices import CheckState, EventKind, RolloutKind, RolloutState
 from dashboard.shared.exceptions import DashboardError, WrongState
 from dashboard.shared.repository_errors import repository_errors
@@ -67,7 +67,7 @@ def rollout_look(*, rollout: Rollout, server: Server, report: TrafficReport | No
 def _move(rollout: Rollout, server: Server) -> None:
     if rollout.state in states.UNDER_WAY and (breach := breached(rollout)) is not None:
         _roll_back(rollout, *breach)
-    elif not server.bundled:
+    elif not server.bundled and server != production_servers().first():
         return
     elif rollout.state in states.UNDER_WAY and (failed := _not_loaded(rollout, server)):
         _end_or_wait(rollout, server, failed)
@@ -111,7 +111,7 @@ def last_request_in_words(rollout: Rollout) -> str:
     if at is None or server is None:
         return "no request of it is known"
     local = datetime.fromtimestamp(at, timezone.get_default_timezone())
-    where = "" if server.bundled else f" on server {server.name}"
+    where = "" if server.name == LOCAL else f" on server {server.name}"
     return f"its last request was at {local:%Y-%m-%d %H:%M:%S %Z}{where}"
 
 
@@ -119,7 +119,7 @@ def _roll_back(rollout: Rollout, server: Server, reason: str) -> None:
     """Record a breach; the server has already taken the candidate out."""
     drift_give_way(model=rollout.model, actor=SYSTEM)
     with repository_errors(), bucket_transaction():
-        reason = f"{'' if server.bundled else f'on server {server.name}: '}{reason.rstrip('.')}"
+        reason = f"{'' if server.name == LOCAL else f'on server {server.name}: '}{reason.rstrip('.')}"
         message = f"{capfirst(rollout.candidate_words)} of {rollout.model.name} was taken out: {reason}."
         server_event_record(server=server, kind=EventKind.BREACHED, model_name=rollout.model.name, message=message)
         rollout_roll_back(rollout=rollout, reason=reason)

@@ -11,7 +11,7 @@ from dashboard.models import ReleaseSpan, Rollout, RolloutFigures, Server
 from dashboard.models.rollout import TrafficReport
 from dashboard.releases import life
 from dashboard.releases.rollout_states import UNDER_WAY
-from dashboard.servers.selectors import answers, production_servers
+from dashboard.servers.selectors import answers, of_production, production_servers
 from dashboard.shared.choices import RolloutKind, RolloutState
 
 Span = tuple[datetime, datetime | None]  # its begin and end; the end is None while the span continues
@@ -90,7 +90,7 @@ def _waits(rollout: Rollout) -> bool:
     """
     if not rollout.plan["guardrails"]:
         return False
-    rows = RolloutFigures.objects.filter(rollout=rollout)
+    rows = RolloutFigures.objects.filter(of_production("server__"), rollout=rollout)
     return not any(_holds(rollout, row.report) for row in rows)
 
 

@@ -6,8 +6,9 @@ removed, and the interval of later ones is doubled.
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from typing import TypedDict, cast
 
 import orjson
@@ -18,6 +19,7 @@ from django.utils import timezone
 from dashboard.models import Rollout, RolloutFigures, RolloutMismatch, RolloutSample, Server
 from dashboard.models.rollout import Latency, TrafficReport
 from dashboard.servers.messages import Mismatch
+from dashboard.servers.selectors import of_production
 from repository.config.traffic import Keep, policy_of
 from repository.core.json_types import JsonObject
 
@@ -80,8 +82,8 @@ def figures_store(*, rollout: Rollout, server: Server, report: TrafficReport, in
 
 
 def breached(rollout: Rollout) -> tuple[Server, str] | None:
-    """Return a server that has taken the candidate out, and its reason, or None if no server has."""
-    rows = RolloutFigures.objects.filter(rollout=rollout).select_related("server")
+    """Return a server of production that has taken the candidate out, and its reason, or None if no server has."""
+    rows = RolloutFigures.objects.filter(of_production("server__"), rollout=rollout).select_related("server")
     return next(
         ((row.server, row.report["breach"]["reason"]) for row in rows if row.report["breach"] is not None), None
     )
@@ -96,6 +98,11 @@ def sums_of(row: RolloutFigures) -> Sums:
     """Return the total counts of a rollout on a server."""
     now = _sums_of_report(row.report)
     return _added(cast(Sums, row.earlier), now) if row.earlier else now
+
+
+def added(parts: Sequence[Sums]) -> Sums | None:
+    """Return the sums of several servers together, or None if there are none. The weight is that of the last one."""
+    return reduce(_added, parts) if parts else None
 
 
 def _sums_of_report(report: TrafficReport) -> Sums:

@@ -127,10 +127,10 @@ def model_rollout(request: HttpRequest, name: str, rollout: str) -> HttpResponse
 
 @get("models/<str:name>/rollouts/<str:rollout>/chart", Right.VIEW)
 def rollout_chart(request: HttpRequest, name: str, rollout: str) -> JsonResponse:
-    """Answer with both arms over time on one server, and with the times of its steps."""
+    """Answer with both arms over time, on all servers or the one that ?server= names, and with the times of its steps."""
     found = select.rollout_get(model_get(name), rollout)
     servers, asked = select.reporting_servers(found), request.GET.get("server", "")
-    server = server_get(asked) if asked else next(iter(servers), None)
+    server = server_get(asked) if asked else None
     steps = [
         {
             "at": entry.at.timestamp(),

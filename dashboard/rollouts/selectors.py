@@ -1,13 +1,14 @@
 """Reads rollouts: the state of one, both arms side by side, the last change of a model and how to undo it."""
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from statistics import median_low
 from typing import cast
 
-from django.db.models import Case, Exists, OuterRef, QuerySet, When
+from django.db.models import Case, Exists, Max, OuterRef, Q, QuerySet, When
 from django.utils import timezone
 from django.utils.text import capfirst
 
@@ -16,11 +17,10 @@ from dashboard.configuration.clients import for_clients_of_release
 from dashboard.models import Model, Release, Rollout, RolloutFigures, RolloutMismatch, RolloutSample, Server
 from dashboard.models.rollout import GuardrailReport, ShadowReport, TrafficReport, arm_in_words
 from dashboard.releases import rollout_states as states
-from dashboard.releases.selectors import reporting_server
 from dashboard.rollouts.advance import last_request_in_words
 from dashboard.rollouts.baking import Served, bake_left, comes_by_itself, served_by
-from dashboard.rollouts.figures import ARMS, ArmSums, ShadowSums, Sums, sums_of
-from dashboard.servers.selectors import servers
+from dashboard.rollouts.figures import ARMS, ArmSums, ShadowSums, Sums, added, sums_of
+from dashboard.servers.selectors import answers, of_production, servers
 from dashboard.shared.choices import EventKind, ReleaseKind, RolloutKind, RolloutState
 from dashboard.shared.exceptions import NotFound
 from dashboard.shared.intervals import Estimate, difference, quantile_of, share_of
@@ -103,11 +103,12 @@ class GuardrailLine:
 
 @dataclass(frozen=True, slots=True)
 class RolloutStanding:
-    """The standing of a rollout, from the reports of the bundled server.
+    """The standing of a rollout, from the reports of all servers of production.
 
-    weight: the candidate's weight in the newest release, in per cent. in_force: the weight that the server applies, or None if
-    it has not reported one. serves: whether the newest release of the rollout serves. server: the name of the server with these
-    figures; "" if it is the only watched server. bake_left: the result of baking.bake_left. waits_for: a clause that says what
+    weight: the candidate's weight in the newest release, in per cent. in_force: the weight that the servers apply, or None if
+    none has reported one. serves: whether the newest release of the rollout serves anywhere. servers: how many servers have
+    reported these figures. judge: the name of the server whose guardrails are shown, as each server judges its own requests; ""
+    if only one has reported. bake_left: the result of baking.bake_left. waits_for: a clause that says what
     the step waits for. arms: the figures since the rollout began. recent: the figures in the guardrails' window, which is
     recent_s seconds long; equal to `arms` if there is no window (recent_s is None).
     """
@@ -117,7 +118,8 @@ class RolloutStanding:
     weight: float
     in_force: float | None
     serves: bool
-    server: str
+    servers: int
+    judge: str
     bake_left: float | None
     waits_for: str
     arms: list[ArmFigures]
@@ -230,33 +232,56 @@ def _at_last_step() -> list[Rollout]:
 def standing(rollout: Rollout) -> RolloutStanding:
     """Return the standing of a rollout, in a handful of queries."""
     release = rollout.releases.filter(continues=None).order_by("-number").defer("text").first()
-    server = servers().first()
-    row = RolloutFigures.objects.filter(rollout=rollout, server=server).first()
-    report = row.report if row is not None else None
-    under_way = rollout.state in states.UNDER_WAY
-    sums = sums_of(row) if row is not None else None
+    rows = list(_reports(rollout))
+    present = [row for row in rows if answers(row.server)] or rows
+    judge = _judge(present)
+    report = judge.report if judge is not None else None
+    weight = _weight(rollout, release)
+    sums = added([sums_of(row) for row in rows])
     shadow = sums["shadow"] if sums is not None else None
-    recent_s = _recent_s(rollout, report)
+    recent_s = _recent_s(rollout, present)
     served = served_by(rollout)
     left = bake_left(rollout, served)
     return RolloutStanding(
         rollout=rollout,
         release=release,
-        weight=_weight(rollout, release),
-        in_force=report["weight"] if report is not None and under_way else None,
-        serves=release is not None and release.spans.filter(server=reporting_server(server), ended_at=None).exists(),
-        server=server.name if server is not None and len(served) > 1 else "",
+        weight=weight,
+        in_force=_in_force(present, weight) if rollout.state in states.UNDER_WAY else None,
+        serves=release is not None and release.spans.filter(of_production("server__"), ended_at=None).exists(),
+        servers=len(rows),
+        judge=judge.server.name if judge is not None and len(rows) > 1 else "",
         bake_left=left,
         waits_for=_waits_for(rollout, report["guardrails"] if report else [], served),
         arms=_arms(rollout, sums),
-        recent=_arms(rollout, _in_window(sums, report) if recent_s and sums and report else sums),
+        recent=_arms(rollout, added([_in_window(row) for row in present]) if recent_s else sums),
         recent_s=recent_s,
         differences=_differences(sums["arms"]) if sums is not None else None,
         shadow=_shadow(shadow, report["shadow"] if report else None) if shadow is not None else None,
         guardrails=_guardrails(rollout, report["guardrails"] if report else []),
-        told_at=row.at if row is not None else None,
+        told_at=max((row.at for row in rows), default=None),
         last_request=last_request_in_words(rollout) if rollout.state == RolloutState.HOLDING else "",
     )
+
+
+def _reports(rollout: Rollout) -> QuerySet[RolloutFigures]:
+    """Return the last report of each server of production, the bundled one first."""
+    rows = RolloutFigures.objects.filter(of_production("server__"), rollout=rollout).select_related("server__state")
+    return rows.order_by("-server__bundled", "server__name")
+
+
+def _judge(rows: Sequence[RolloutFigures]) -> RolloutFigures | None:
+    """Return the report whose guardrails are shown: one with a breach, else the one with the most requests of the candidate."""
+    return max(rows, key=lambda row: (row.report["breach"] is not None, _asked(row.report)), default=None)
+
+
+def _asked(report: TrafficReport) -> int:
+    return report["shadow"]["compared"] if report["shadow"] is not None else report["arms"]["candidate"]["requests"]
+
+
+def _in_force(rows: Sequence[RolloutFigures], weight: float) -> float | None:
+    """Return the weight that servers apply: one that is not `weight`, if any applies another one."""
+    weights = [row.report["weight"] for row in rows]
+    return next((one for one in weights if one != weight), weights[0] if weights else None)
 
 
 def _weight(rollout: Rollout, release: Release | None) -> float:
@@ -285,11 +310,18 @@ def figures_by_server(rollout: Rollout) -> list[tuple[Server, list[ArmFigures]]]
 def history(rollout: Rollout, server: Server | None = None) -> JsonObject:
     """Return both arms over time, for charts: `times` in Unix seconds, `weight`, and for each arm `rps`, `errors` (a second),
     `p50` and `p99` in ms, or None if the arm did nothing. Each value covers the time since the previous one. If the previous
-    one is long ago, nothing was reported in between, and a time without values marks the gap."""
-    rows = RolloutSample.objects.filter(rollout=rollout, server=reporting_server(server))
-    read = list(rows.values_list("at", flat=True))
-    shown = read[:: -(-len(read) // MOST_POINTS) or 1]
-    found = [(at, cast(Sums, data)) for at, data in rows.filter(at__in={*shown, *read[-1:]}).values_list("at", "data")]
+    one is long ago, nothing was reported in between, and a time without values marks the gap.
+
+    server: the only server whose requests count; by default those of all servers of production add up.
+    """
+    of = Q(server=server) if server else of_production("server__")
+    rows = RolloutSample.objects.filter(of, rollout=rollout)
+    # A long history has fewer samples; all servers have those of the one with the fewest.
+    every_s = RolloutFigures.objects.filter(of, rollout=rollout).aggregate(most=Max("every_s"))["most"] or 1
+    read = sorted(set(rows.values_list("at", flat=True)))
+    whole = [at for at in read if at % every_s == 0] or read
+    shown = {*whole[:: -(-len(whole) // MOST_POINTS) or 1], *read[-1:]}
+    found = _side_by_side(rows.filter(at__in=shown).values_list("server", "at", "data"))
     pairs = list(pairwise(found))
     apart = [later - earlier for earlier, later in pairwise(at for at, _ in found)]
     usual = median_low(apart) if apart else 0
@@ -309,6 +341,24 @@ def history(rollout: Rollout, server: Server | None = None) -> JsonObject:
             points[name].append(_point(_arm_since(arms_now[name], arms_before[name]), at - earlier))
     arms = {name: {key: [point[key] for point in points[name]] for key in _CHARTED} for name in ARMS}
     return cast(JsonObject, {"times": times, "weight": weight, "arms": arms})
+
+
+def _side_by_side(rows: Iterable[tuple[int, int, JsonObject]]) -> list[tuple[int, Sums]]:
+    """Return the sums of all servers at each time. rows: server, time and sums, the oldest first.
+
+    A server counts with its newest sample of that time or before. Until its first one it counts with that one, so that it adds
+    nothing.
+    """
+    times: dict[int, dict[int, Sums]] = defaultdict(dict)
+    last: dict[int, Sums] = {}
+    for server, at, data in rows:
+        times[at][server] = sums = cast(Sums, data)
+        last.setdefault(server, sums)
+    found = []
+    for at, told in times.items():
+        last |= told
+        found.append((at, {**cast(Sums, added(list(last.values()))), "weight": next(iter(told.values()))["weight"]}))
+    return cast("list[tuple[int, Sums]]", found)
 
 
 def mismatches(rollout: Rollout) -> QuerySet[RolloutMismatch]:
@@ -427,16 +477,17 @@ def _shadow(sums: ShadowSums, report: ShadowReport | None) -> ShadowFigures:
     )
 
 
-def _recent_s(rollout: Rollout, report: TrafficReport | None) -> float | None:
+def _recent_s(rollout: Rollout, rows: Sequence[RolloutFigures]) -> float | None:
     """Return the length of the guardrails' window, or None for a shadow, whose candidate gets no requests of clients."""
-    if report is None or rollout.kind == RolloutKind.SHADOW:
+    if rollout.kind == RolloutKind.SHADOW:
         return None
-    windows = [report["arms"][name].get("window") for name in ARMS]
+    windows = [row.report["arms"][name].get("window") for row in rows for name in ARMS]
     return min((window["seconds"] for window in windows if window is not None), default=None)
 
 
-def _in_window(sums: Sums, report: TrafficReport) -> Sums:
-    windows = {name: report["arms"][name].get("window") for name in ARMS}
+def _in_window(row: RolloutFigures) -> Sums:
+    sums = sums_of(row)
+    windows = {name: row.report["arms"][name].get("window") for name in ARMS}
     return {**sums, "arms": {name: window or sums["arms"][name] for name, window in windows.items()}}
 
 
@@ -509,8 +560,8 @@ def _waits_for(rollout: Rollout, reports: list[GuardrailReport], served: Mapping
     """
     if rollout.state != RolloutState.RUNNING:
         return ""
-    behind = [server.name for server, one in served.items() if not one.serves and not server.bundled]
-    if behind:
+    behind = [server.name for server, one in served.items() if not one.serves]
+    if behind and len(behind) < len(served):
         return f"the present one does not serve on {', '.join(behind)} yet"
     for line in _guardrails(rollout, reports) if comes_by_itself(rollout) else []:
         if line.state == "waiting":

@@ -35,6 +35,11 @@ def of_production(path: str = "") -> Q:
     return unset | Q(**{f"{path}environment__name": PRODUCTION})
 
 
+def environment_of(server: Server) -> str:
+    """Return the name of a server's environment."""
+    return server.environment.name if server.environment else PRODUCTION
+
+
 def server_get(name: str) -> Server:
     """Return a server. Raises NotFound if there is no server of that name."""
     try:
@@ -50,7 +55,7 @@ def server_asked(name: str = "") -> Server:
 
 def offered_servers() -> list[tuple[str, str]]:
     """Return the names and labels of the servers that a page offers for requests; [] if there is only LOCAL."""
-    found = [(one.name, one.environment.name if one.environment else PRODUCTION) for one in servers()]
+    found = [(one.name, environment_of(one)) for one in servers()]
     return [(name, f"{name}, {environment}") for name, environment in found] if [*dict(found)] != [LOCAL] else []
 
 

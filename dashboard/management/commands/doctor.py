@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from dashboard.doctor.check import examine
-from dashboard.doctor.report import JSON, report
+from dashboard.doctor.report import JSON, LINES, report
 from dashboard.doctor.table import CHECKS
 
 
@@ -15,8 +15,11 @@ class Command(BaseCommand):
     help = "Say what is wrong with this installation, and what to do; end with status 1 if anything is."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(JSON, action="store_true", help="print one JSON object")
+        form = parser.add_mutually_exclusive_group()
+        form.add_argument(JSON, action="store_true", help="print one JSON object")
+        form.add_argument(LINES, action="store_true", help="print a JSON object a line, each when its check is made")
 
     def handle(self, *args: object, **options: Any) -> None:
-        if not report(examine(CHECKS), as_json=options["json"]):
+        findings = examine(CHECKS, limited=True)
+        if not report(findings, as_json=options["json"], as_lines=options["lines"]):
             sys.exit(1)

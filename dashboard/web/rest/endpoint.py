@@ -7,6 +7,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
+from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path
 from drf_spectacular.utils import extend_schema
 from rest_framework.exceptions import ValidationError
@@ -20,7 +21,7 @@ from dashboard.web.rest.pagination import Pages
 
 Arguments = ParamSpec("Arguments")
 View = TypeVar("View", bound=APIView)
-Handler = Callable[Concatenate[Any, Request, Arguments], Response]
+Handler = Callable[Concatenate[Any, Request, Arguments], HttpResponseBase]
 
 ADDRESSES: list[URLPattern] = []
 
@@ -82,7 +83,9 @@ def fieldless(**described: Any) -> Callable[[Handler[Arguments]], Handler[Argume
 
     def decorate(handler: Handler[Arguments]) -> Handler[Arguments]:
         @wraps(handler)
-        def checked(self: Any, request: Request, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Response:
+        def checked(
+            self: Any, request: Request, /, *args: Arguments.args, **kwargs: Arguments.kwargs
+        ) -> HttpResponseBase:
             if request.data:
                 raise ValidationError("This takes no fields: send it without a body.")
             return handler(self, request, *args, **kwargs)

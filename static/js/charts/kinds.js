@@ -17,6 +17,7 @@ import { count, latency, rate, share, size } from "../core/format.js";
  * @property {boolean} [kept] whether the chart shows stored readings, without live points
  * @property {boolean} [binary] whether its bounds are round in KiB, MiB and so on
  * @property {boolean} [zeros] whether the chart is drawn even if every value is 0
+ * @property {boolean} [known] whether only series with any value are shown
  * @property {string[]} [seldom] the series that are shown only if they have values above 0
  * @property {boolean} [unmarked] whether single points are never marked
  * @property {number} [steadyTop] the fixed bound of the axis
@@ -28,7 +29,21 @@ import { count, latency, rate, share, size } from "../core/format.js";
  * @param {Record<string, (number | null)[]>} values
  */
 export function shownSeries(kind, values) {
-  return kind.series.filter(([name]) => !kind.seldom?.includes(name) || values[name]?.some((value) => value));
+  const shown = kind.series.filter(([name]) => !kind.seldom?.includes(name) || values[name]?.some((value) => value));
+  return kind.known ? shown.filter(([name]) => values[name]?.some((value) => value !== null)) : shown;
+}
+
+const MOST_GPUS = 16;
+const COLOURS = ["series-2", "series-queue", "series-3", "marker", "series-1", "line-strong"];
+
+/**
+ * Returns the series of one GPU of a server, with dots for its memory.
+ * @param {number} number
+ * @returns {ShownSeries[]}
+ */
+function seriesOfGpu(number) {
+  const colour = COLOURS[number % COLOURS.length];
+  return [[`gpu@${number}`, colour, `GPU ${number} utilisation`], [`gpu_memory@${number}`, colour, `GPU ${number} memory`, "dot"]];
 }
 
 const NO_REQUESTS = "No requests in this range";
@@ -107,7 +122,8 @@ export const KINDS = {
   gpu: {
     kind: "lines",
     unit: share,
-    series: [["gpu", "series-2", "utilisation"], ["gpu_memory", "series-queue", "memory"]],
+    series: [...Array(MOST_GPUS).keys()].flatMap(seriesOfGpu),
+    known: true,
     process: true,
     steadyTop: 1,
     empty: NO_MEASUREMENTS,
@@ -143,7 +159,6 @@ export const KINDS = {
   },
 };
 
-const VERSION_COLOURS = ["series-2", "series-queue", "series-3", "marker", "series-1", "line-strong"];
 /** Series of each version -> the value of a second without requests. */
 export const VERSION_SERIES = new Map(/** @type {[string, number | null][]} */ ([["p50", null], ["p99", null], ["rps", 0], ["errors", 0]]));
 
@@ -171,7 +186,7 @@ export function kindByVersion(name, all) {
   /** @type {(series: string, what: string, dash?: "dot") => ShownSeries[]} */
   const each = (series, what, dash) =>
     versions.map((version, index) => {
-      const colour = VERSION_COLOURS[index % VERSION_COLOURS.length];
+      const colour = COLOURS[index % COLOURS.length];
       return [ofVersion(series, version), colour, `${/^\d/.test(version) ? "version " : ""}${version}${what}`, dash];
     });
   /** @type {ShownSeries[]} */

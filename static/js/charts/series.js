@@ -48,7 +48,7 @@ export class SeriesStore {
   }
 
   /**
-   * Returns a store with a history, which has no values of GPUs.
+   * Returns a store with a history.
    * @param {History} history
    */
   static of({ step, times, series, process, versions = {} }) {
@@ -57,7 +57,7 @@ export class SeriesStore {
       Object.entries(rows).map(([name, row]) => /** @type {[string, Values]} */ ([ofVersion(name, version), row])),
     );
     const copies = [...Object.entries({ ...numbers, ...process }), ...apart].map(([name, row]) => [name, [...row]]);
-    return new SeriesStore(step, [...times], { ...Object.fromEntries(copies), gpu: [], gpu_memory: [] }, [...batch]);
+    return new SeriesStore(step, [...times], Object.fromEntries(copies), [...batch]);
   }
 
   /** The newest time; 0 if there are no points. */
@@ -144,13 +144,12 @@ function put(row, index, value) {
  * @returns {Row}
  */
 export function rowOf({ at, process, versions: byVersion = {} }, figures, versions = []) {
-  const [gpu] = process.gpus ?? [];
   /** @type {Record<string, number | null>} */
   const values = { rss: process.rss, cpu: process.cpu };
-  if (gpu) {
-    values.gpu = gpu.utilization ?? 0;
-    values.gpu_memory = gpu.memory_total ? (gpu.memory_used ?? 0) / gpu.memory_total : null;
-  }
+  (process.gpus ?? []).forEach(({ utilization, memory_used, memory_total }, number) => {
+    values[`gpu@${number}`] = utilization ?? null;
+    values[`gpu_memory@${number}`] = memory_total ? (memory_used ?? 0) / memory_total : null;
+  });
   for (const [name, idle] of MODEL_SERIES) values[name] = /** @type {number | null | undefined} */ (figures?.[name]) ?? idle;
   for (const version of versions) {
     const of = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (byVersion[version] ?? {}));

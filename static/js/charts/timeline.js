@@ -14,7 +14,7 @@ import { Plot } from "./plot.js";
  * @property {{ at: number, text: string, bad: boolean }[]} steps
  * @property {number | null} [until] the current time in unix seconds, while the rollout is under way
  * @property {string[]} servers the servers with readings
- * @property {string} server the server of these readings
+ * @property {string} server the server of these readings; "" for all together
  */
 
 const SHORTEST_S = 20;
@@ -116,7 +116,7 @@ export class Timeline {
   #name({ servers, server }) {
     if (!this.of) return;
     this.of.hidden = servers.length < 2;
-    $("select", this.of)?.replaceChildren(...servers.map((name) => new Option(name, name, false, name === server)));
+    $("select", this.of)?.replaceChildren(new Option("all servers", "", false, !server), ...servers.map((name) => new Option(name, name, false, name === server)));
   }
 
   /** @param {boolean} fresh */

@@ -76,6 +76,41 @@ export async function request(url, { method = "GET", json, body, headers = {}, s
 }
 
 /**
+ * Yields the lines of a body as they arrive.
+ * @param {ReadableStream<Uint8Array<ArrayBuffer>>} body
+ */
+export async function* linesOf(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    const lines = (rest + (value ?? "")).split("\n");
+    rest = lines.pop() ?? "";
+    yield* lines;
+    if (done) break;
+  }
+  if (rest) yield rest;
+}
+
+/**
+ * Posts nothing, and yields the lines of the answer as they arrive. Throws a RequestError, or an AbortError if `signal` aborts it.
+ * @param {string} url
+ * @param {AbortSignal} signal
+ */
+export async function* linesFrom(url, signal) {
+  const headers = { Accept: "application/x-ndjson", "X-CSRFToken": csrfToken() };
+  const response = await fetch(url, { method: "POST", headers, signal, credentials: "same-origin" }).catch((error) => {
+    if (signal.aborted) throw error;
+    throw new RequestError("The dashboard does not answer. Try again in a moment.", 0, null);
+  });
+  if (!response.ok || !response.body) {
+    const answer = await response.json().catch(() => null);
+    throw new RequestError(sentence(response.status, answer), response.status, answer);
+  }
+  yield* linesOf(response.body);
+}
+
+/**
  * Returns the message of anything that was thrown.
  * @param {unknown} problem
  */

@@ -102,8 +102,10 @@ export function memoryTexts(memory, floors = []) {
  * @returns {Texts}
  */
 export function processTexts({ rss, cpu, threads, gpus }) {
-  const gpu = gpus?.[0];
-  const used = gpu ? `${share(gpu.utilization)} · ${size(gpu.memory_used)}` : "none";
+  const known = (gpus ?? []).flatMap(({ utilization }) => utilization ?? []);
+  const mean = known.length ? known.reduce((sum, one) => sum + one) / known.length : null;
+  const several = gpus?.length > 1 ? `${gpus.length} GPUs: ` : "";
+  const used = gpus?.length ? `${several}${share(mean)} · ${size(gpus.reduce((sum, one) => sum + (one.memory_used ?? 0), 0))}` : "none";
   return { rss: size(rss), cpu: `${threeDigits(cpu)} cores`, threads: count(threads), gpu: used };
 }
 

@@ -1,6 +1,6 @@
 // One request to one version through the dashboard: sends it, measures its time, and reads the answer.
 
-import { csrfToken, messageOf, request, sentence } from "../core/request.js";
+import { csrfToken, messageOf, request, sentence, linesOf } from "../core/request.js";
 import { decode, unkept } from "./wire.js";
 
 /**
@@ -72,23 +72,6 @@ export async function askStream(address, version, json, signal, onResponse) {
     if (error instanceof TypeError) return { ...now(), refusal: "The dashboard does not answer, or the connection broke. Try again in a moment." };
     return { ...now(), refusal: `The answer cannot be read: ${messageOf(error)}` };
   }
-}
-
-/**
- * Yields the lines of a body as they arrive.
- * @param {ReadableStream<Uint8Array<ArrayBuffer>>} body
- */
-async function* linesOf(body) {
-  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    const lines = (rest + (value ?? "")).split("\n");
-    rest = lines.pop() ?? "";
-    yield* lines;
-    if (done) break;
-  }
-  if (rest) yield rest;
 }
 
 /**

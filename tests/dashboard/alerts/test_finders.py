@@ -29,11 +29,13 @@ from dashboard.models import (
     ApiToken,
     DriftMonitor,
     DriftWindow,
+    MetricSample,
     ModelState,
     ModelSync,
     Objective,
     ObjectiveCount,
     Server,
+    ServerEnvironment,
     ServerEvent,
     ServerState,
     Version,
@@ -156,6 +158,57 @@ def test_a_growing_queue_is_found_in_the_history(server: Server) -> None:
         metrics_store_tick(server, tick(at, digits=usage(1, 1000, pending=pending)), at, at - 1)
     (one,) = found(finders.queue_grows, datetime.fromtimestamp(now + 1, UTC))
     assert (one.subject, one.address) == ("digits", f"/models/digits/?at={now + 1}#charts")
+
+
+@pytest.fixture
+def staging(server: Server) -> Server:
+    """A server of staging that serves beside production."""
+    environment = ServerEnvironment.objects.create(name="staging")
+    found = Server.objects.create(name="staging-1", http_url="http://127.0.0.1:3", environment=environment)
+    ServerState.objects.create(server=found, state="ready")
+    return found
+
+
+def test_alerts_about_models_tell_of_production_only(
+    relu: Version, server: Server, staging: Server, actor: Actor
+) -> None:
+    now = int(time.time()) // 10 * 10
+    for at in range(now - 190, now + 1):
+        pending = 1 + max(0, at - now + 190) ** 2 // 100
+        metrics_store_tick(staging, tick(at, relu=usage(9, 80_000, pending=pending)), at, at - 1)
+        metrics_store_tick(server, tick(at, relu=usage(2, 80_000)), at, at - 1)
+    when = datetime.fromtimestamp(now + 1, UTC)
+    assert set(Facts(when).pending["relu"].values()) == {0}
+    assert found(finders.queue_grows, when) == []
+    rule = rule_create(actor=actor, name="slow", figure="p99", model_name="relu", threshold=50.0, minutes=1)
+    assert [one.subject for one in found(table.kind_of_rule(rule).find, when)] == ["relu on local"]
+    ModelState.objects.update(updated_at=timezone.now())
+    ModelState.objects.create(server=staging, model_name="relu", version=1, state="UNAVAILABLE", failed=True)
+    assert subjects(finders.not_ready) == subjects(finders.load_failed) == []
+    ServerState.objects.filter(server=staging).update(state="down")
+    (one,) = found(finders.server_down)
+    assert one.title == "Server staging-1 of staging does not answer"
+
+
+def test_an_uneven_load_is_found_in_its_environment(server: Server, staging: Server) -> None:
+    other = Server.objects.create(name="other", http_url="http://127.0.0.1:2")
+    for one in (server, other):
+        ServerState.objects.update_or_create(server=one, defaults={"state": "ready"})
+    now = int(time.time()) // 10 * 10
+
+    def load(**rates: int) -> list[Finding]:
+        MetricSample.objects.all().delete()
+        for at in range(now - 90, now + 1):
+            for name, rate in rates.items():
+                one = Server.objects.get(name=name.replace("_", "-"))
+                metrics_store_tick(one, tick(at, relu=usage(rate, 1000)), at, at - 1)
+        return found(finders.skew, datetime.fromtimestamp(now + 1, UTC))
+
+    assert load(local=23, other=17, staging_1=99) == [], "1.15 times the mean, and staging has one server"
+    (one,) = load(local=14, other=6)
+    assert (one.subject, one.address) == ("production", "/environments/production/")
+    assert one.title == "Server local of production gets 1.4 times the mean of its servers"
+    assert load(local=9, other=0) == [], "so few are chance"
 
 
 def test_a_burning_budget_is_told_by_its_most_urgent_rule(relu: Version, webhook: AlertChannel) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -29,6 +30,7 @@ from dashboard.shared import heartbeat
 from dashboard.supervisor import installation
 from repository.core.captures import COUNTS
 from tests.dashboard.conftest import beaten
+from tests.support import engines
 from tests.support.ports import HOST, free_port
 from tests.support.serving_process import ServerProcess
 
@@ -184,6 +186,15 @@ def no_redis(house: House) -> None:
     house.settings.REDIS_URL = f"redis://{HOST}:{free_port()}/0"
 
 
+def frozen_redis(house: House) -> None:
+    if "redis-server" in engines.MISSING:
+        pytest.skip("needs Debian's package redis-server")
+    engine = house.stack.enter_context(engines.redis())
+    house.settings.REDIS_URL = f"redis://{HOST}:{engine.port}/0"
+    assert look("queue").state == "ok"
+    engine.signal(signal.SIGSTOP)
+
+
 def missing_migration(_: House) -> None:
     MigrationRecorder.Migration.objects.filter(app="dashboard").latest("pk").delete()
 
@@ -330,7 +341,10 @@ FAULTS: dict[str, list[tuple[Callable[[House], None], str, str]]] = {
     ],
     "silence": [(silent_watcher, "The watcher does not answer", "restart Slipway")],
     "pages": [(pages_that_hang, "dashboard does not answer", "read logs/dashboard.log")],
-    "queue": [(no_redis, "Redis does not answer", "start it, or correct REDIS_URL")],
+    "queue": [
+        (no_redis, "Redis does not answer", "start it, or correct REDIS_URL"),
+        (frozen_redis, "Redis does not answer", "start it, or correct REDIS_URL"),
+    ],
     "tables": [(missing_migration, "lacks a change of this release", "manage.py migrate")],
     "installation": [
         (other_key, "keys are not those of the other machines", "set SLIPWAY_CONTROL_KEY to the same values"),

@@ -35,6 +35,7 @@ from dashboard.models import (
     ServerEvent,
     ServerState,
 )
+from dashboard.servers.messages import Gpu
 from dashboard.servers.selectors import production_servers
 from dashboard.shared.choices import EventKind
 from tests.dashboard.conftest import text_of
@@ -93,6 +94,18 @@ def test_what_waits_and_the_processes_add_up(servers: list[Server]):
     found = metrics_range(servers=servers[:2], start=NOW - 9, end=NOW, model_name="digits")
     assert set(found["series"]["pending"]) == {7}
     assert found["process"] == {"rss": [150 << 20] * 9, "cpu": [2.0] * 9}
+
+
+def test_the_gpus_of_each_server_have_series_of_their_own(servers: list[Server]):
+    gpu: Gpu = {"uuid": "GPU-1", "utilization": 0.5, "memory_used": 2, "memory_total": 8, "power_w": None}
+    unknown: Gpu = {**gpu, "utilization": None, "memory_total": None}
+    store(servers[0], range(NOW - 3, NOW), {**PROCESS, "gpus": [gpu, {**gpu, "utilization": 1.0}]})
+    store(servers[1], range(NOW - 3, NOW), {**PROCESS, "gpus": [unknown]})
+    alone = metrics_range(servers=servers[:1], start=NOW - 3, end=NOW)["process"]
+    assert (alone["gpu@0"], alone["gpu@1"], alone["gpu_memory@1"]) == ([0.5] * 3, [1.0] * 3, [0.25] * 3)
+    both = metrics_range(servers=servers[:2], start=NOW - 3, end=NOW)["process"]
+    assert (both["gpu@1 on local"], both["gpu@0 on local-2"]) == ([1.0] * 3, [None] * 3)
+    assert both["gpu_memory@0 on local-2"] == [None] * 3
 
 
 def test_a_server_that_came_later_adds_its_rate_from_then_on(servers: list[Server]):

@@ -21,6 +21,7 @@ from dashboard.models import (
     RolloutMismatch,
     RolloutSample,
     Server,
+    ServerEnvironment,
     ServerEvent,
     ServerState,
 )
@@ -368,6 +369,43 @@ def test_figures_go_on_over_a_restart_of_the_server(rollout: Rollout, server: Se
     assert now.arms[1].p99 == pytest.approx(2.0, rel=0.1)
     look(server, {"stable": 2, "candidate": 1}, instance="b")  # the model was unloaded meanwhile
     assert [(one.requests, one.errors) for one in standing(rollout).arms] == [(200, 0), (23, 1)]
+
+
+def test_figures_and_history_of_several_servers_add_up(rollout: Rollout, server: Server, other: Server):
+    staging = ServerEnvironment.objects.create(name="staging")
+    elsewhere = Server.objects.create(name="elsewhere", http_url="http://127.0.0.1:3", environment=staging)
+    ServerState.objects.create(server=other, state="ready")
+    look(server, {"stable": 90, "candidate": 10, "errors": 1})
+    look(
+        other,
+        {"stable": 900, "candidate": 100, "arms": {"stable": arm("1", 900), "candidate": arm("2", 100, 0, 64_000)}},
+    )
+    look(elsewhere, {"stable": 7, "candidate": 7, "breach": BREACH})
+    now = standing(rollout)
+    assert [(one.requests, one.errors) for one in now.arms] == [(990, 0), (110, 1)]
+    assert now.arms[1].p50 == pytest.approx(64, rel=0.1), "of the sum, not a mean of 2 and 64"
+    assert (now.servers, now.judge, now.rollout.state) == (2, "other", "running")
+    first = RolloutSample.objects.earliest("at")
+    RolloutSample.objects.exclude(pk=first.pk).delete()
+    more = [(server, 10, 190), (other, 10, 900), (other, 20, 1900), (server, 30, 390), (other, 30, 1900)]
+    for of, after, stable in more:
+        report = rollout_report(rollout, stable=stable, candidate=10)
+        data = figures.sums_of(RolloutFigures(report=report))
+        RolloutSample.objects.create(rollout=rollout, server=of, at=first.at + after, data=data)
+    RolloutFigures.objects.update(every_s=1)
+    found: Any = history(rollout)
+    assert [at - first.at for at in found["times"]] == [10, 20, 30]
+    assert found["arms"]["stable"]["rps"] == [10, 100, 20], "the first sample of `other` is where it begins"
+    alone: Any = history(rollout, server)
+    assert alone["arms"]["stable"]["rps"] == [10, 10]
+
+
+def test_without_a_bundled_server_steps_come_too(rollout: Rollout, model: Model, server: Server, other: Server):
+    Server.objects.filter(pk=server.pk).delete()
+    ServerState.objects.create(server=other, state="ready")
+    served(model, other)
+    time_passes(model, 61)
+    assert look(other, {}).step == 1
 
 
 def test_the_history_is_bounded_and_loses_resolution_alone(

@@ -250,7 +250,7 @@ def test_a_server_that_was_replaced_answers_again_by_one_button(
     assert (back.kind, back.stable, back.candidate) == ("shadow", other, 2)
 
 
-def test_charts_are_of_one_server_that_is_named(
+def test_charts_are_of_all_servers_or_of_one_that_is_named(
     canary: Rollout, server: Server, as_person: Callable[..., Client]
 ) -> None:
     other = Server.objects.create(name="other", http_url="http://127.0.0.1:2", grpc_url="", metrics_url="")
@@ -258,7 +258,7 @@ def test_charts_are_of_one_server_that_is_named(
         figures(canary, one, stable=9, candidate=1)
     at = f"/models/relu/rollouts/{canary.name}/chart"
     answer = as_person().get(at).json()
-    assert (answer["server"], answer["servers"]) == ("local", ["local", "other"])
+    assert (answer["server"], answer["servers"]) == ("", ["local", "other"])
     assert as_person().get(f"{at}?server=other").json()["server"] == "other"
     assert as_person().get(f"{at}?server=none").status_code == 404
 

@@ -12,7 +12,7 @@ from dashboard.metrics.outages import outage_sentence
 from dashboard.metrics.samples import Sample, encode
 from dashboard.metrics.selectors import metrics_outages
 from dashboard.metrics.usage import Usage
-from dashboard.models import MetricSample, Model, ModelState, Server, ServerEvent, ServerState
+from dashboard.models import MetricSample, Model, ModelState, Server, ServerEnvironment, ServerEvent, ServerState
 from dashboard.servers.selectors import outages
 from tests.dashboard.conftest import text_of
 
@@ -82,6 +82,27 @@ def test_the_errors_say_that_an_outage_is_not_in_them(server: Server, as_person:
             MetricSample.objects.create(server=server, model_name=model_name, resolution=1, at=began - ago, data=data)
     lost = "about 3.54 k requests failed, at the rate of the minute before; no other figure counts them"
     assert f"{said}{lost}" in text_of(as_person(), path)
+
+
+def test_of_several_servers_those_that_are_down_and_those_that_serve_are_named(
+    server: Server, as_person: Callable[..., Client]
+):
+    staging = ServerEnvironment.objects.create(name="staging")
+    others = [Server.objects.create(name=f"other-{n}", http_url=f"http://127.0.0.1:{n}") for n in (1, 2, 3, 4)]
+    Server.objects.filter(name="other-4").update(environment=staging)
+    for one in (server, *others):
+        ServerState.objects.create(server=one, state="ready")
+    now = timezone.now()
+    happened(server, 300, "crashed", now)
+    happened(server, 240, "restarted", now)
+    happened(others[0], 120, "unreachable", now)
+    happened(others[3], 500, "unreachable", now)
+    said = "other-1 did not answer for 2 min and local for 1 min of the last 15 min; other-1 still does not answer, "
+    assert f"{said}local, other-2 and other-3 serve: " in text_of(as_person(), "/")
+    for one in others[1:]:
+        happened(one, 60, "unreachable", now)
+    happened(server, 60, "crashed", now)
+    assert "; local, other-1, other-2 and 2 more still do not answer: " in outage_sentence([server, *others])
 
 
 @pytest.mark.parametrize(("requests", "said"), [(1, "requests of that time failed"), (0, "there were no requests")])

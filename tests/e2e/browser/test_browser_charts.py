@@ -3,11 +3,12 @@
 import itertools
 import json
 import re
+from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, Route, WebSocketRoute, expect
+from playwright.sync_api import APIResponse, Page, Route, WebSocketRoute, expect
 
-from tests.support.serving_process import wait_until
+from tests.support.serving_process import ServerProcess, wait_until
 from tests.support.up_process import Up
 
 pytestmark = pytest.mark.browser
@@ -156,3 +157,46 @@ def test_batch_sizes_that_have_left_the_range_are_not_shown_any_more(page: Page,
     show(62)
     expect(chart.locator(".xtick").get_by_text("62", exact=True)).to_be_visible()
     expect(chart.locator(".xtick").get_by_text("61", exact=True)).to_have_count(0)
+
+
+@pytest.fixture
+def staging(page: Page, slipway: Up) -> Iterator[ServerProcess]:
+    """An environment whose only server serves `digits` beside production, and is only observed."""
+    flags = ("--model-control-mode=explicit", "--load-model=digits")
+    with ServerProcess(slipway.data / "models", *flags) as server:
+        page.goto("/environments/")
+        token = page.locator("body").get_attribute("data-csrf") or ""
+
+        def call(method: str, path: str, **body: object) -> APIResponse:
+            headers = {"X-CSRFToken": token, "Referer": slipway.dashboard_url}
+            return page.request.fetch(f"/api/v1/environments{path}", method=method, headers=headers, data=body or None)
+
+        assert call("POST", "", name="staging", driven=False, everything=False).ok
+        given = {"address": server.http_url, "grpc": server.grpc, "metrics": server.metrics_url}
+        added = call("POST", "/staging/servers", name="staging-1", unchecked=True, **given)
+        assert added.ok, added.text()
+        yield server
+        assert call("DELETE", "/staging").ok
+
+
+def test_charts_and_playground_choose_a_server_of_another_environment(page: Page, staging: ServerProcess) -> None:
+    def requests() -> int:
+        _, answer = staging.get("/v2/models/digits/stats")
+        return int(answer["model_stats"][0]["inference_stats"]["success"]["count"])
+
+    page.goto("/models/digits_torch/")
+    page.get_by_label("Servers").select_option(label="all of staging together")
+    expect(page).to_have_url(re.compile("environment=staging"))
+    throughput = page.locator('[data-chart="throughput"]')
+    page.goto("/models/digits/?environment=staging")
+    expect(throughput).to_contain_text("No requests in this range")
+    page.goto("/models/digits/playground")
+    page.get_by_label("on", exact=True).select_option("staging-1, staging")
+    page.get_by_role("button", name="JSON").click()
+    page.get_by_label("image as JSON").fill(json.dumps([[[[0.5] * 8] * 8]]))
+    page.get_by_role("button", name="Send request").click()
+    expect(page.locator('[data-output="probabilities"]')).to_be_visible()
+    assert requests() == 1, "the chosen server answered it"
+    page.goto("/models/digits/?server=staging-1")
+    expect(page.get_by_label("Servers")).to_have_value("server=staging-1")
+    expect(throughput.locator(".main-svg").first).to_be_visible()

@@ -151,3 +151,16 @@ def test_a_crash_appears_on_the_charts_by_itself_with_the_time_that_nothing_was_
     wait_until(lambda: page.request.get(f"{slipway.http_url}/v2/models/digits/ready").ok)
     page.goto("/")
     expect(line).to_contain_text(before)
+
+
+def test_the_doctor_tells_each_check_when_it_is_made_and_can_be_stopped(page: Page) -> None:
+    page.goto("/servers/")
+    page.get_by_role("link", name="Doctor", exact=True).click()
+    page.get_by_role("button", name="Run the checks").click()
+    expect(page.locator('[data-check="static"] [data-state="ready"]')).to_be_visible()
+    expect(page.locator('[data-check="ports"]')).to_contain_text("Slipway runs on this data folder")
+    expect(page.locator("#doctor")).to_have_text(re.compile("All is well|checks found a fault"))
+    expect(page.locator("tr[data-check] .state")).to_have_count(page.locator("tr[data-check]").count())
+    page.get_by_role("button", name="Run the checks").click()
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("#doctor")).to_have_text(re.compile("Stopped after"))

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
+import { KINDS, shownSeries } from "../../../static/js/charts/kinds.js";
 import { SeriesStore, nearest, newestKnown, rowOf } from "../../../static/js/charts/series.js";
 
 const HISTORY = {
@@ -20,7 +21,6 @@ test("a live point stands behind the history, at the same place in every series"
   assert.deepEqual(store.times, [100, 110, 120, 130]);
   assert.deepEqual(store.series.rps, [1, 2, null, 4]);
   assert.deepEqual(store.series.rss, [7, 8, null, 9]);
-  assert.deepEqual(store.series.gpu, [null, null, null, null]);
   assert.equal(store.newest, 130);
 });
 
@@ -39,13 +39,14 @@ test("a second in which nothing happened is 0 for what is counted, a gap for wha
   assert.equal(values.queue_ms, null);
 });
 
-test("a GPU's memory is a share of all of it", () => {
+test("each GPU has series of its own, and its memory is a share of all of it", () => {
   const gpu = { uuid: "GPU-1", utilization: 0.5, memory_used: 2, memory_total: 8 };
-  const { values } = rowOf({ ...POINT, process: { ...POINT.process, gpus: [gpu] } }, undefined);
-  assert.deepEqual([values.gpu, values.gpu_memory], [0.5, 0.25]);
+  const { values } = rowOf({ ...POINT, process: { ...POINT.process, gpus: [gpu, { ...gpu, utilization: 1 }] } }, undefined);
+  assert.deepEqual([values["gpu@0"], values["gpu_memory@0"], values["gpu@1"]], [0.5, 0.25, 1]);
+  assert.deepEqual(shownSeries(KINDS.gpu, { "gpu@0": [0.5], "gpu_memory@0": [null], "gpu@1": [0] }).map(([name]) => name), ["gpu@0", "gpu@1"]);
   const unknown = { ...gpu, utilization: null, memory_used: null, memory_total: null };
   const silent = rowOf({ ...POINT, process: { ...POINT.process, gpus: [unknown] } }, undefined).values;
-  assert.deepEqual([silent.gpu, silent.gpu_memory], [0, null]);
+  assert.deepEqual([silent["gpu@0"], silent["gpu_memory@0"]], [null, null]);
 });
 
 test("steps that still go on are dropped, those that are over stay", () => {

@@ -59,6 +59,7 @@ test("a process says what it uses, and its GPU only where it has one", () => {
   const gpu = { uuid: "GPU-1", utilization: 0.5, memory_used: 2 ** 30, memory_total: 2 ** 31 };
   assert.equal(processTexts({ ...process, gpus: [gpu] }).gpu, "50 % · 1 GiB");
   assert.equal(processTexts({ ...process, gpus: [{ ...gpu, utilization: null }] }).gpu, "– · 1 GiB");
+  assert.equal(processTexts({ ...process, gpus: [gpu, { ...gpu, utilization: 1 }] }).gpu, "2 GPUs: 75 % · 2 GiB");
 });
 
 test("only what is known is written", () => {
