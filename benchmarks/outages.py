@@ -3,9 +3,9 @@
     python -m benchmarks.outages --only redis,worker
 
 Three servers, two web processes, two workers and two watchers run by `manage.py up --only`, each with a data folder of its own,
-on real PostgreSQL behind PgBouncer, Redis, an S3 interface (moto) and HAProxy (deploy/haproxy.cfg, deploy/haproxy-dashboard.cfg).
-People read pages, programs read over REST and describe a model, jobs publish models that are then asked and deleted, clients
-infer over HTTP and gRPC. No client tries again. A canary of `base` goes on for the whole time.
+on real PostgreSQL behind PgBouncer, Redis, an S3 interface (moto) and HAProxy with the files of deploy/. People read pages,
+programs read over REST and describe a model, jobs publish models that are then asked and deleted, clients infer over HTTP and
+gRPC. No client tries again.
 
 A part is killed with SIGKILL (`up` starts it again; the engines are started after some seconds), stopped with SIGSTOP, or cut
 off: the cables between it and all others let nothing through, as a lost network does. moto keeps the objects in memory, so
@@ -41,7 +41,7 @@ from tests.support import engines
 from tests.support.model_factory import onnx_scale
 from tests.support.object_store import BUCKET, ObjectStore
 from tests.support.ports import HOST, free_port, free_ports
-from tests.support.serving_process import PATIENCE_S, ROOT, START_TIMEOUT_S, wait_until
+from tests.support.serving_process import ROOT, START_TIMEOUT_S
 from tests.support.up_process import Up
 
 CONFIGURATION = ROOT / "deploy" / "haproxy-dashboard.cfg"
@@ -58,7 +58,7 @@ SAID = {
         part: f"{title} {{pid}} on"
         for part, title in (("web", "dashboard"), ("worker", "worker"), ("watch", "watcher"))
     },
-    "server": "does not answer",
+    "server": "Down",
 }
 DOWN_S = 10.0  # an engine that was killed
 OUT_S = 25.0  # a part that was stopped or cut off
@@ -174,20 +174,17 @@ class Installation:
         return [machine for machine in self.machines if machine.part == part]
 
     async def start(self) -> None:
-        (self.folder / "shared").mkdir()
+        (self.folder / "shared").mkdir(parents=True)
         for cable in (self.behind, *(cable for machine in self.machines for cable in machine.cables)):
             await cable.mend()
-        for machine in self.machines:
-            self._running.callback(machine.up.close)
-            began = time.monotonic()
-            await asyncio.to_thread(machine.up.start, "--only", machine.part)
-            print(f"  {machine.part} started in {time.monotonic() - began:.0f} s", flush=True)
-        for number, machine in enumerate(self.of("server"), 1):
+        first, *others = self.machines  # the first one fills the database
+        await self._start(first)
+        await asyncio.gather(*map(self._start, others))
+        for machine in self.of("server"):
             _, http, grpc, metrics = (cable.port for cable in machine.reached)
             self.query(
-                "UPDATE dashboard_server SET http_url = %s, grpc_url = %s, metrics_url = %s WHERE name = %s RETURNING id",
-                *(f"http://{HOST}:{http}", f"{HOST}:{grpc}", f"http://{HOST}:{metrics}"),
-                "local" if number == 1 else f"local-{number}",
+                "UPDATE dashboard_server SET http_url = %s, grpc_url = %s, metrics_url = %s WHERE http_url = %s RETURNING id",
+                *(f"http://{HOST}:{http}", f"{HOST}:{grpc}", f"http://{HOST}:{metrics}", machine.up.http_url),
             )
         ports = [(machine.reached[1].port, machine.reached[2].port) for machine in self.of("server")]
         self._running.enter_context(engines.haproxy(balancing(self.http, self.grpc, ports), self.http))
@@ -195,6 +192,12 @@ class Installation:
         for number, machine in enumerate(self.of("web"), 1):
             text = text.replace(f"10.0.0.{number}:9000", f"{HOST}:{machine.reached[0].port}")
         self._running.enter_context(engines.haproxy(text, self.web))
+
+    async def _start(self, machine: Machine) -> None:
+        self._running.callback(machine.up.close)
+        began = time.monotonic()
+        await asyncio.to_thread(machine.up.start, "--only", machine.part)
+        print(f"  {machine.part} started in {time.monotonic() - began:.0f} s", flush=True)
 
     def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.database) as session:
@@ -364,14 +367,17 @@ async def outage(installation: Installation, users: Users, client: httpx.AsyncCl
 UNENDED = "SELECT id, kind, state, attempt, step FROM dashboard_job WHERE state IN ('queued', 'running')"
 JOBS = "SELECT kind, state, attempt, left(error, 100), count(*) FROM dashboard_job GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3"
 SLOWEST = (
-    "SELECT kind, max(extract(epoch FROM started_at - created_at))::int, max(extract(epoch FROM finished_at - started_at))::int "
+    "SELECT kind, max(started_at - created_at), max(finished_at - started_at) "
     "FROM dashboard_job WHERE finished_at > started_at GROUP BY 1"
 )
 TWICE = (
     "SELECT model_name, action, count(*) FROM dashboard_auditentry "
     "WHERE action IN ('version.publish', 'model.delete') AND model_name LIKE 'm%%' GROUP BY 1, 2 HAVING count(*) > 1"
 )
-STUCK = "SELECT state, count(*) FROM dashboard_upload WHERE state NOT IN ('receiving', 'inspected', 'published', 'failed') GROUP BY 1"
+STUCK = (
+    "SELECT state, count(*) FROM dashboard_upload "
+    "WHERE state IN ('received', 'inspecting', 'converting', 'publishing') GROUP BY 1"
+)
 
 
 async def ended_once(installation: Installation) -> bool:
@@ -392,6 +398,9 @@ async def ended_once(installation: Installation) -> bool:
 
 
 async def measure(chosen: list[tuple[str, str]], seconds: float, keep: Path | None) -> bool:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with contextlib.AsyncExitStack() as running:
         folder = keep or Path(running.enter_context(tempfile.TemporaryDirectory(prefix="slipway-outages-")))
         password = secrets.token_hex(8)
