@@ -64,10 +64,20 @@ DOWN_S = 10.0  # an engine that was killed
 OUT_S = 25.0  # a part that was stopped or cut off
 WHOLE_S = 90.0
 CLIENT_S = 30.0  # a client waits so long for an answer
+# An installation without the examples, which nobody asks, and a token of its administrator.
 PREPARE = """
-from dashboard.access.authorisation import Actor
-from dashboard.accounts.tokens import token_create
+from pathlib import Path
+from django.conf import settings
 from django.contrib.auth import get_user_model
+from django.core.management import call_command
+from dashboard.access.audit import audit_record
+from dashboard.access.authorisation import SYSTEM, Actor
+from dashboard.accounts.accounts import administrator_ensure
+from dashboard.accounts.tokens import token_create
+call_command("migrate", verbosity=0)
+for one in Path(settings.EXAMPLES_DIR).iterdir():
+    audit_record(actor=SYSTEM, action="model.delete", summary="No example", model_name=one.name)
+administrator_ensure()
 user = get_user_model().objects.get()
 print(token_create(user=user, actor=Actor(user=user), name="t", rights=["read", "write", "upload_code", "admin"])[1])
 """
@@ -169,6 +179,7 @@ class Installation:
             for number, part in enumerate(MACHINES)
         ]
         self.web, self.http, self.grpc = free_ports(3)
+        self.token = ""
 
     def of(self, part: str) -> list[Machine]:
         return [machine for machine in self.machines if machine.part == part]
@@ -177,9 +188,9 @@ class Installation:
         (self.folder / "shared").mkdir(parents=True)
         for cable in (self.behind, *(cable for machine in self.machines for cable in machine.cables)):
             await cable.mend()
-        first, *others = self.machines  # the first one fills the database
-        await self._start(first)
-        await asyncio.gather(*map(self._start, others))
+        self.token = await asyncio.to_thread(self._prepare)
+        await asyncio.gather(*map(self._start, self.machines))
+        self._running.callback(self.stop)
         for machine in self.of("server"):
             _, http, grpc, metrics = (cable.port for cable in machine.reached)
             self.query(
@@ -193,6 +204,12 @@ class Installation:
             text = text.replace(f"10.0.0.{number}:9000", f"{HOST}:{machine.reached[0].port}")
         self._running.enter_context(engines.haproxy(text, self.web))
 
+    def stop(self) -> None:
+        """Tell all machines to stop, so that they do so at once."""
+        for machine in self.machines:
+            if machine.up.process is not None:
+                machine.up.process.terminate()
+
     async def _start(self, machine: Machine) -> None:
         self._running.callback(machine.up.close)
         began = time.monotonic()
@@ -203,7 +220,7 @@ class Installation:
         with psycopg.connect(self.database) as session:
             return session.execute(sql.encode(), values).fetchall()
 
-    def token(self) -> str:
+    def _prepare(self) -> str:
         command = [sys.executable, "manage.py", "shell", "--no-imports", "-c", PREPARE]
         how = {"cwd": ROOT, "env": self.machines[0].up.environment, "timeout": START_TIMEOUT_S}
         return subprocess.run(command, check=True, capture_output=True, text=True, **how).stdout.split()[-1]
@@ -408,7 +425,7 @@ async def measure(chosen: list[tuple[str, str]], seconds: float, keep: Path | No
         await installation.start()
         onnx_scale(folder / "source", "base")
         model = next((folder / "source").rglob("*.onnx")).read_bytes()
-        users = Users(installation, await asyncio.to_thread(installation.token), password, model)
+        users = Users(installation, installation.token, password, model)
         client = await running.enter_async_context(
             httpx.AsyncClient(trust_env=False, timeout=CLIENT_S, follow_redirects=True)
         )
