@@ -211,7 +211,7 @@ class Installation:
                 machine.up.process.terminate()
 
     async def _start(self, machine: Machine) -> None:
-        self._running.callback(machine.up.close)
+        self._running.push_async_callback(asyncio.to_thread, machine.up.close)  # the cables go on meanwhile
         began = time.monotonic()
         await asyncio.to_thread(machine.up.start, "--only", machine.part)
         print(f"  {machine.part} started in {time.monotonic() - began:.0f} s", flush=True)
@@ -337,6 +337,9 @@ class Users(Traffic):
         address = f"http://{HOST}:{self._installation.web}{path}"
         return await client.get(address, headers=self._bearer if "/api/" in path else {})
 
+    async def serves(self, client: httpx.AsyncClient) -> bool:
+        return (await self._look(client, "/api/v1/models/base")).status_code == 200
+
     async def sign_in(self, client: httpx.AsyncClient) -> None:
         await self._visit(client)
 
@@ -347,7 +350,7 @@ async def moment(check: Callable[[], Any], patience_s: float) -> tuple[float, st
     while time.monotonic() - began < patience_s:
         try:
             said = await check()
-        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+        except (Failed, httpx.HTTPError, ValueError, KeyError, TypeError) as error:
             said = f"{type(error).__name__}: {error}"
         if not said:
             return time.monotonic() - began, ""
@@ -414,6 +417,14 @@ async def ended_once(installation: Installation) -> bool:
     return not left and not twice and not stuck
 
 
+async def begin(users: Users, client: httpx.AsyncClient) -> str:
+    """Publish `base` and sign in. Return "" if everything is well then."""
+    if not await users.serves(client):
+        await users.publish(client, "base")
+    await users.sign_in(client)
+    return await users.wrong(client)
+
+
 async def measure(chosen: list[tuple[str, str]], seconds: float, keep: Path | None) -> bool:
     task = asyncio.current_task()
     assert task is not None
@@ -429,9 +440,7 @@ async def measure(chosen: list[tuple[str, str]], seconds: float, keep: Path | No
         client = await running.enter_async_context(
             httpx.AsyncClient(trust_env=False, timeout=CLIENT_S, follow_redirects=True)
         )
-        await users.publish(client, "base")
-        await users.sign_in(client)
-        _, wrong = await moment(lambda: users.wrong(client), WHOLE_S)
+        _, wrong = await moment(lambda: begin(users, client), START_TIMEOUT_S)
         assert not wrong, wrong
         good = True
         print("| part | fault | told after s | whole after s | publication s | not told | not whole |", flush=True)
