@@ -126,6 +126,9 @@ rolling-upgrade: $(VENV)/.installed-dev  ## Send a million requests (UPGRADE_REQ
 upgrade-test: $(VENV)/.installed-dev  ## Replace a release (OLDER, a revision of git) by this one on one database under traffic, go back, and count failures.
 	$(BIN)/python -m benchmarks.upgrade --older $(or $(OLDER),main)
 
+outages: $(VENV)/.installed-dev  ## Kill, stop and cut off each part of nine machines (or OUTAGES=redis,worker) under traffic; count failures.
+	$(BIN)/python -m benchmarks.outages $(if $(OUTAGES),--only $(OUTAGES))
+
 usage-soak: $(VENV)/.installed-dev  ## Send a million requests (USAGE_REQUESTS) with tokens under kills, and compare what is counted.
 	$(BIN)/python -m benchmarks.usage_soak --requests $(or $(USAGE_REQUESTS),1000000)
 

@@ -13,9 +13,7 @@ import argparse
 import asyncio
 import contextlib
 import http.client
-import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,11 +25,11 @@ import grpc
 import uvloop
 from tritonclient.grpc import service_pb2 as pb
 
+from tests.support import engines
 from tests.support.model_factory import onnx_scale
-from tests.support.ports import free_ports
+from tests.support.ports import HOST, free_ports
 from tests.support.serving_process import PATIENCE_S, ROOT, ServerProcess, wait_until
 
-HAPROXY = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
 CONFIGURATION = ROOT / "deploy" / "haproxy.cfg"
 SERVERS = 3
 MODEL = "scale"
@@ -46,13 +44,23 @@ AGE_MS = 3000
 CHECK_S = 0.25  # between two checks of HAProxy
 
 
+def balancing(http: int, grpc: int, servers: list[tuple[int, int]]) -> str:
+    """Return deploy/haproxy.cfg with these ports. servers: the HTTP and gRPC port of each of three."""
+    text = CONFIGURATION.read_text()
+    for name, port in (("*:8000", http), ("*:8001", grpc)):
+        text = text.replace(name, f"{HOST}:{port}")
+    for number, ports in enumerate(servers, 1):
+        for name, port in zip(("8000", "8001"), ports, strict=True):
+            text = text.replace(f"10.0.0.{number}:{name}", f"{HOST}:{port}")
+    return text
+
+
 # -- the fleet ---------------------------------------------------------------------------------------------------------
 class Fleet:
     """Servers on fixed ports, and a HAProxy before them. http, grpc: the ports of HAProxy."""
 
     def __init__(self, folder: Path, *flags: str, tcp: bool = False) -> None:
         """tcp: balance connections instead of requests."""
-        self._folder = folder
         self.tcp = tcp
         self.http, self.grpc, *ports = free_ports(2 + 2 * SERVERS)
         self._ports = list(zip(ports[:SERVERS], ports[SERVERS:], strict=True))
@@ -67,33 +75,16 @@ class Fleet:
         with contextlib.ExitStack() as stack:
             for server in self.servers:
                 stack.enter_context(server)
-            stack.enter_context(self._balancer())
+            stack.enter_context(engines.haproxy(self.configuration(), self.http))
+            wait_until(self._is_balanced, what="HAProxy's first answer")
             yield self
 
     def configuration(self) -> str:
         """Return deploy/haproxy.cfg with the ports of this fleet and with faster checks."""
-        text = CONFIGURATION.read_text().replace("inter 1s", f"inter {CHECK_S * 1000:.0f}ms")
-        for name, port in (("*:8000", self.http), ("*:8001", self.grpc)):
-            text = text.replace(name, f"127.0.0.1:{port}")
-        for number, (http_port, grpc_port) in enumerate(self._ports, 1):
-            text = text.replace(f"10.0.0.{number}:8000", f"127.0.0.1:{http_port}")
-            text = text.replace(f"10.0.0.{number}:8001", f"127.0.0.1:{grpc_port}")
+        text = balancing(self.http, self.grpc, self._ports).replace("inter 1s", f"inter {CHECK_S * 1000:.0f}ms")
         if self.tcp:
             text = text.replace("mode http", "mode tcp").replace(" proto h2", "").replace("balance leastconn", "")
         return text
-
-    @contextlib.contextmanager
-    def _balancer(self) -> Iterator[None]:
-        assert HAPROXY is not None, "haproxy is not installed"
-        (self._folder / "haproxy.cfg").write_text(self.configuration())
-        with (self._folder / "haproxy.log").open("wb") as log:
-            process = subprocess.Popen([HAPROXY, "-db", "-f", str(self._folder / "haproxy.cfg")], stderr=log)
-        try:
-            wait_until(self._is_balanced, what="HAProxy's first answer")
-            yield
-        finally:
-            process.terminate()
-            process.wait(PATIENCE_S)
 
     def _is_balanced(self) -> bool:
         connection = http.client.HTTPConnection("127.0.0.1", self.http, timeout=PATIENCE_S)

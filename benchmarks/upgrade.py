@@ -26,8 +26,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -36,6 +35,7 @@ from typing import Any
 import httpx
 import psycopg
 
+from benchmarks.traffic import Traffic
 from tests.support import engines
 from tests.support.model_factory import onnx_scale
 from tests.support.ports import HOST, free_ports
@@ -44,9 +44,6 @@ from tests.support.up_process import PORT_SETTINGS
 
 FOLDERS = ("dashboard", "serving", "repository", "templates", "static", "tools", "examples", "requirements")
 VERSION = Path("repository/core/server_version.py")
-PAGES = ("/", "/models/", "/jobs/", "/servers/", "/activity/", "/models/base/")
-LISTS = ("models", "jobs", "audit", "servers", "models/base")
-INPUT = {"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [3.0]}
 PARTS = ("watch", "worker", "web")
 COMMANDS = {
     "web": ("-m", "daphne", "-b", HOST, "-p", "{port}", "dashboard.asgi:application"),
@@ -243,6 +240,16 @@ class Machines:
         process.send_signal(signal.SIGTERM)
         await asyncio.to_thread(process.wait, PATIENCE_S)
 
+    @contextlib.contextmanager
+    def web(self) -> Iterator[str]:
+        """Yield the address of one of the web processes, and count the request that it gets."""
+        web = random.choice(self.webs)
+        web.asked += 1
+        try:
+            yield f"http://{HOST}:{web.port}"
+        finally:
+            web.asked -= 1
+
     async def replace(self, program: Program, machine: int) -> None:
         for part in self.parts(machine):
             await self.stop(part, machine)
@@ -253,136 +260,6 @@ class Machines:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-
-# -- the traffic -------------------------------------------------------------------------------------------------------
-class Failed(Exception):
-    """A request failed. The text is the reason."""
-
-
-class Traffic:
-    """Clients in a closed loop. asked, failures: how many, by phase and kind, and by phase, kind and reason."""
-
-    def __init__(self, machines: Machines, token: str, password: str, inference: str, model: bytes) -> None:
-        self._machines, self._password, self._inference, self._model = machines, password, inference, model
-        self._bearer = {"Authorization": f"Bearer {token}"}
-        self.phase = "the older release"
-        self.asked: Counter[tuple[str, str]] = Counter()
-        self.failures: Counter[tuple[str, str, str]] = Counter()
-        self.slowest: dict[tuple[str, str], float] = {}
-        self._going = True
-
-    @contextlib.asynccontextmanager
-    async def running(self, seconds: float) -> AsyncIterator[None]:
-        kinds: list[tuple[str, Callable[[httpx.AsyncClient], Awaitable[None]]]] = [
-            *(("pages", self._visit), ("pages", self._visit), ("REST", self._list), ("REST", self._list)),
-            *(("publishing", self._publish), ("publishing", self._publish), ("inference", self._infer)),
-        ]
-        async with asyncio.TaskGroup() as clients:
-            for kind, ask in kinds:
-                clients.create_task(self._loop(kind, ask))
-            try:
-                await asyncio.sleep(seconds)
-                yield
-            finally:
-                self._going = False
-
-    async def _loop(self, kind: str, ask: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
-        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S, follow_redirects=True) as client:
-            while self._going:
-                phase, began = self.phase, time.monotonic()
-                try:
-                    await ask(client)
-                except (Failed, httpx.HTTPError) as error:
-                    self.failures[phase, kind, f"{type(error).__name__}: {error}"[:300]] += 1
-                self.asked[phase, kind] += 1
-                took = time.monotonic() - began
-                self.slowest[phase, kind] = max(took, self.slowest.get((phase, kind), 0.0))
-                await asyncio.sleep(0.01 if kind == "inference" else 0.1)
-
-    async def _ask(self, client: httpx.AsyncClient, method: str, path: str, *good: int, **how: Any) -> httpx.Response:
-        """Ask one of the web processes. Raises Failed for a status other than 200 and `good`."""
-        web = random.choice(self._machines.webs)
-        web.asked += 1
-        try:
-            answer = await client.request(method, f"http://{HOST}:{web.port}{path}", **how)
-        finally:
-            web.asked -= 1
-        if answer.status_code not in (200, *good):
-            where = re.sub(r"[0-9a-f-]{8,}|\d+", "N", path)
-            said = answer.text if "json" in answer.headers.get("Content-Type", "") else ""
-            raise Failed(f"{method} {where}: {answer.status_code} {said}")
-        return answer
-
-    async def _visit(self, client: httpx.AsyncClient) -> None:
-        """Read a page, and one of the files that it names; sign in if nobody is."""
-        page = await self._ask(client, "GET", random.choice(PAGES))
-        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
-        if 'name="password"' in page.text and token:
-            given = {"username": "admin", "password": self._password, "csrfmiddlewaretoken": token[1]}
-            page = await self._ask(client, "POST", page.url.raw_path.decode(), data=given)
-            if 'name="password"' in page.text:
-                raise Failed("the sign-in was not accepted")
-        if "<h1" not in page.text:
-            raise Failed(f"no heading on {page.url.path}")
-        await self._ask(client, "GET", random.choice(re.findall(r'(?:src|href)="(/static/[^"#]+)"', page.text)))
-
-    async def _list(self, client: httpx.AsyncClient) -> None:
-        await self._ask(client, "GET", f"/api/v1/{random.choice(LISTS)}", headers=self._bearer)
-
-    async def _infer(self, client: httpx.AsyncClient, name: str = "base") -> None:
-        answer = await client.post(f"{self._inference}/v2/models/{name}/infer", json={"inputs": [INPUT]})
-        if answer.status_code != 200 or answer.json()["outputs"][0]["data"] != [6.0]:
-            raise Failed(f"{answer.status_code} {answer.text}")
-
-    async def _publish(self, client: httpx.AsyncClient) -> None:
-        """Publish a model, ask it, and delete it."""
-        name = f"m{secrets.token_hex(6)}"
-        await self.publish(client, name)
-        await self._infer(client, name)
-        await self._ask(client, "POST", f"/api/v1/models/{name}/unload", headers=self._bearer)
-        await self._until(client, f"/api/v1/models/{name}", "unloaded")
-        await self._ask(client, "DELETE", f"/api/v1/models/{name}?confirm={name}", 204, headers=self._bearer)
-
-    async def publish(self, client: httpx.AsyncClient, name: str) -> None:
-        files = {"model_name": name, "files": [{"path": "model.onnx", "size": len(self._model)}]}
-        upload = (await self._ask(client, "POST", "/api/v1/uploads", 201, json=files, headers=self._bearer)).json()
-        address = f"/api/v1/uploads/{upload['id']}"
-        sent = {"content": self._model, "headers": {**self._bearer, "Content-Type": "application/octet-stream"}}
-        await self._ask(client, "PUT", f"{address}/files/0?offset=0", 204, **sent)
-        await self._ask(client, "POST", f"{address}/complete", 202, headers=self._bearer)
-        await self._until(client, address, "inspected")
-        await self._ask(client, "POST", f"{address}/publish", 201, 202, json={"make_live": True}, headers=self._bearer)
-        await self._until(client, address, "published")
-        await self._until(client, f"/api/v1/models/{name}", "ready")
-
-    async def _until(self, client: httpx.AsyncClient, path: str, expected: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            found = (await self._ask(client, "GET", path, headers=self._bearer)).json()
-            if found["state"] == expected:
-                return
-            if found["state"] == "failed" or time.monotonic() > deadline:
-                raise Failed(
-                    f"expected {expected}, but it is {found['state']}: {found.get('error') or found.get('reason')}"
-                )
-            await asyncio.sleep(0.2)
-
-    def begin(self, phase: str) -> None:
-        self.phase = phase
-        print(f"{phase} ...", flush=True)
-
-    def report(self) -> None:
-        for phase in dict.fromkeys(phase for phase, _ in self.asked):
-            counts = ", ".join(
-                f"{kind} {count:,} (slowest {self.slowest[of, kind]:.1f} s)"
-                for (of, kind), count in sorted(self.asked.items())
-                if of == phase
-            )
-            print(f"{phase}: {counts}; failed {sum(n for (of, *_), n in self.failures.items() if of == phase)}")
-        for (phase, kind, reason), count in self.failures.most_common(30):
-            print(f"  {count:>5} {phase}, {kind}: {reason}")
-        print(f"{self.asked.total():,} in all, {self.failures.total():,} failed", flush=True)
 
 
 # -- the parts ---------------------------------------------------------------------------------------------------------
@@ -510,7 +387,8 @@ def main() -> int:
             wait="live",
         )
         stack.enter_context(server)
-        traffic = Traffic(machines, said.splitlines()[-1], password, f"http://{HOST}:{ports[2]}", model)
+        token, inference = said.splitlines()[-1], f"http://{HOST}:{ports[2]}"
+        traffic = Traffic(machines.web, token, password, inference, model, "the older release")
         try:
             good = asyncio.run(measure(older, newer, machines, traffic, given.seconds))
         finally:

@@ -25,6 +25,8 @@ WAITS = "Waits for the job queue, which does not answer"
 REST_S = 10.0
 # The process that made a job has this time to send it.
 _OWN_TIME = timedelta(seconds=3)
+# A worker with a free thread has begun what it took out of the queue after this time, unless it was killed, stopped or cut off.
+_TAKEN = timedelta(seconds=10)
 # A key that Redis loses together with its messages.
 _MARK = "slipway.queue"
 
@@ -51,7 +53,8 @@ def send(delay: Callable[[int], object], job_id: int) -> bool:
 
 
 class Outbox:
-    """Sends, for `watch`, what is still to be sent, and what a queue that was away or emptied has lost."""
+    """Sends, for `watch`, what is still to be sent, and what is lost: by a queue that was away or emptied, or by a worker that
+    took it and has not begun it."""
 
     def __init__(self, app: Celery, delay: Callable[[int], object]) -> None:
         self._app, self._delay = app, delay
@@ -64,23 +67,28 @@ class Outbox:
         if settings.REDIS_URL:
             before = self._away
             try:
-                emptied = self._ask()
+                emptied, drained = self._ask()
             except Exception as error:
                 self._away = True
                 return f"the queue does not answer, and jobs wait: {error}"
             self._away, _resting_until = False, 0.0
             if before or emptied:
                 old.update(to_send=True)
+            elif drained and Job.objects.filter(state=JobState.RUNNING).count() < settings.CELERY_WORKER_CONCURRENCY:
+                old.filter(queued_at__lt=timezone.now() - _TAKEN).update(to_send=True)
         ids = list(old.filter(to_send=True).order_by("pk").values_list("pk", flat=True))
         sent = sum(send(self._delay, pk) for pk in ids)
         if sent:
-            old.filter(pk__in=ids, to_send=False, step=WAITS).update(step="")
+            done = Job.objects.filter(pk__in=ids, state=JobState.QUEUED, to_send=False)
+            done.filter(step=WAITS).update(step="")
+            done.update(queued_at=timezone.now())
         return f"sent jobs that waited for the queue: {sent}" if sent else ""
 
-    def _ask(self) -> bool:
-        """Ask Redis, and return whether it has been emptied, or has never been asked."""
+    def _ask(self) -> tuple[bool, bool]:
+        """Ask Redis. Return whether it has been emptied, or has never been asked, and whether workers have taken all jobs."""
         with self._app.connection_for_write() as connection:
             channel: Any = connection.default_channel
             emptied = bool(channel.client.set(_MARK, "1", nx=True))
+            drained = not channel.client.llen(self._app.conf.task_default_queue)
         heartbeat.beat("queue")
-        return emptied
+        return emptied, drained

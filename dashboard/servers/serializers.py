@@ -8,11 +8,11 @@ from dashboard import models
 from dashboard.servers.memory import Device, Fit, Holder, Part, Picture
 from dashboard.servers.selectors import Running
 from dashboard.servers.services import LOCAL
-from dashboard.shared.heartbeat import PROCESSES
+from dashboard.shared.heartbeat import ENGINES, PROCESSES
 
 
 class ProcessSerializer(serializers.Serializer[Running]):
-    name = serializers.ChoiceField(source="process.name", choices=sorted(PROCESSES.keys() - {"queue"}))
+    name = serializers.ChoiceField(source="process.name", choices=sorted(PROCESSES.keys() - {*ENGINES}))
     host = serializers.CharField(source="process.host", help_text="The name of its machine.")
     pid = serializers.IntegerField(source="process.pid", help_text="Its number on its machine.")
     since = serializers.DateTimeField(source="process.started_at")

@@ -23,9 +23,9 @@ from repository.core.condition import Condition
 from repository.files.storage import write_atomic
 
 # Keys of ServerState.info: the UUIDs of the GPUs; the version; the states of `up`'s other processes, by name; the reason why
-# the live feed is not understood ("" if it is understood); the identity of the machine that runs a bundled server; what another
-# server's repository holds (servers.holdings).
-GPUS, VERSION, PROCESSES, FEED, MACHINE, HOLDS = "gpus", "version", "processes", "feed", "machine", "holds"
+# the live feed is not understood ("" if it is understood); the identity of the machine that runs a bundled server, and its `up`
+# (host, process, start); what another server's repository holds (servers.holdings).
+GPUS, VERSION, PROCESSES, FEED, MACHINE, UP, HOLDS = "gpus", "version", "processes", "feed", "machine", "up", "holds"
 BUILD = "compile"  # the process that compiles the server's modules
 _NUMBERS = re.compile(r"[0-9.]+")
 REASON_LIMIT = ServerState._meta.get_field("last_reason").max_length

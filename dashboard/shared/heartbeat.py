@@ -33,9 +33,11 @@ PROCESSES = {
     "web": ("dashboard", "its pages do not load"),
     "watch": ("watcher", "models are neither loaded nor unloaded, and states may be old"),
     "worker": ("worker", "jobs wait"),
-    # `watch` gives this one for Redis, if Redis is the queue.
     "queue": ("job queue", "jobs wait, and begin when it answers"),
+    "bucket": ("bucket of the repository", "releases do not change until it answers; what is loaded serves"),
 }
+# These are no processes: `watch` gives their heartbeats, for Redis if it is the queue, and for the bucket if there is one.
+ENGINES = ("queue", "bucket")
 _SHARED = ("watch", "worker")  # another process of the name does the work of a silent one
 _OTHERS = "others"  # the file with the processes of other machines
 HOST = socket.gethostname()
@@ -70,7 +72,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A process, or the queue, that does not answer. subject: its key; who: its name for people; age: seconds."""
+    """A process, or one of ENGINES, that does not answer. subject: its key; who: its name for people; age: seconds."""
 
     subject: str
     who: str
@@ -117,13 +119,13 @@ def forget_dead(*names: str) -> None:
 
 
 def processes() -> list[Process]:
-    """Return the known processes of all machines, without those that died long ago. The queue is none."""
+    """Return the known processes of all machines, without those that died long ago. ENGINES are none."""
     note_read(HEARTBEATS)
-    return sorted((one for one in _known() if one.name != "queue"), key=lambda one: (one.name, one.host, one.pid))
+    return sorted((one for one in _known() if one.name not in ENGINES), key=lambda one: (one.name, one.host, one.pid))
 
 
 def processes_here() -> list[Process]:
-    """Return the processes of this data folder, with the queue's heartbeats."""
+    """Return the processes of this data folder, with the heartbeats of ENGINES."""
     return [one for _, one in _files() if one.age <= FORGOTTEN_AFTER_S or lives(one)]
 
 
@@ -152,17 +154,17 @@ def silences() -> list[Silence]:
     note_read(HEARTBEATS)
     found = _known()
     several = len({(one.host, one.here) for one in found}) > 1
-    silent = [_silence(one, found, several) for one in found if one.name != "queue" and one.silent]
-    if is_silent("queue"):
-        age = min(one.age for one in found if one.name == "queue")
-        silent.append(Silence("queue", PROCESSES["queue"][0], age, PROCESSES["queue"][1]))
+    silent = [_silence(one, found, several) for one in found if one.name not in ENGINES and one.silent]
+    for name in filter(is_silent, ENGINES):
+        age = min(one.age for one in found if one.name == name)
+        silent.append(Silence(name, PROCESSES[name][0], age, PROCESSES[name][1]))
     return sorted(silent, key=lambda one: one.subject)
 
 
 def is_silent(name: str) -> bool:
     """Return whether processes of a name are known, on any machine, and all of them are silent."""
     note_read(HEARTBEATS)
-    if name == "queue" and is_silent("watch"):  # which would give it
+    if name in ENGINES and is_silent("watch"):  # which would give it
         return False
     found = [one.silent for one in _known() if one.name == name]
     return bool(found) and all(found)

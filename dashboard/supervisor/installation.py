@@ -14,16 +14,18 @@ from pathlib import Path
 
 from django.conf import settings
 from django.db import Error, connection, transaction
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM
 from dashboard.access.control import refuse_half_restored
-from dashboard.models import Installation, Server, ServerState
-from dashboard.servers.server_state import MACHINE
+from dashboard.models import Heartbeat, Installation, Server, ServerState
+from dashboard.servers.server_state import MACHINE, UP
 from dashboard.servers.services import LOCAL
 from dashboard.shared.choices import ServerStatus
 from dashboard.shared.exceptions import Invalid
+from dashboard.shared.heartbeat import SILENT_AFTER_S
 from dashboard.shared.machine import machine_identity
 from dashboard.shared.startup import sentence
 from repository.files.storage import write_atomic
@@ -123,7 +125,16 @@ def _runs_elsewhere(row: ServerState) -> bool:
     """Return whether another machine runs a bundled server, or has until a moment ago."""
     runs = row.state in (ServerStatus.STARTING, ServerStatus.RUNNING, ServerStatus.READY)
     seen = row.checked_at is not None and timezone.now() - row.checked_at < SERVER_GONE
-    return row.info.get(MACHINE) is not None and runs and seen
+    return row.info.get(MACHINE) is not None and ((runs and seen) or _is_heard(row.info.get(UP)))
+
+
+def _is_heard(up: object) -> bool:
+    """Return whether an `up` gives heartbeats, as it also does while no watcher looks at its server."""
+    if not isinstance(up, list):
+        return False
+    host, process, since = up
+    told = Heartbeat.objects.filter(name="up", host=host, process=process, since=since)
+    return told.filter(beat_at__gt=Now() - timedelta(seconds=SILENT_AFTER_S)).exists()
 
 
 def _locked() -> Installation:

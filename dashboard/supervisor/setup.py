@@ -1,5 +1,6 @@
 """Prepares a data folder before the processes start: database, administrator, examples. A second run changes nothing."""
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -13,8 +14,9 @@ from dashboard.accounts.accounts import administrator_ensure
 from dashboard.accounts.tokens import auth_file_write
 from dashboard.models import Model, Server, ServerState
 from dashboard.releases.restoration import bucket_compare
-from dashboard.servers.server_state import MACHINE, server_info_record, server_restart_take, wanted_models_write
+from dashboard.servers.server_state import MACHINE, UP, server_info_record, server_restart_take, wanted_models_write
 from dashboard.servers.services import LOCAL, server_ensure_local
+from dashboard.shared import heartbeat
 from dashboard.shared.choices import DesiredState, ServerStatus
 from dashboard.shared.exceptions import DashboardError, Unavailable
 from dashboard.shared.machine import machine_identity
@@ -87,6 +89,7 @@ def _restored() -> tuple[list[str], str]:
 def _server() -> Server:
     server = server_ensure_local(name=own_server_name())
     server_info_record(server=server, key=MACHINE, value=machine_identity())
+    server_info_record(server=server, key=UP, value=[heartbeat.HOST, os.getpid(), heartbeat.STARTED_S])
     server_restart_take(server=server)  # this start fulfils a request of an earlier run
     return server
 

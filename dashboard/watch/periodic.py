@@ -33,9 +33,11 @@ from dashboard.jobs.tasks import run_job
 from dashboard.metrics.noted import noted_prune
 from dashboard.metrics.services import metrics_prune
 from dashboard.objectives.counts import ObjectiveCounter
-from dashboard.releases.bucket import bucket_collect, bucket_reconcile
+from dashboard.releases.bucket import bucket_collect, bucket_reconcile, managed_bucket
 from dashboard.rollouts.figures import rollouts_prune
+from dashboard.shared import heartbeat
 from dashboard.shared.exceptions import DashboardError
+from dashboard.shared.repository_errors import repository_errors
 from dashboard.shared.space import give_space_back
 from dashboard.truth.guardrail import rollouts_check
 from dashboard.truth.services import labels_forget, labels_match
@@ -76,6 +78,13 @@ def _remove_environments() -> list[str]:
     return remove_unused(Path(settings.ENVIRONMENTS_DIR), [read_lock(path) for path in LOCKS.glob("*.txt")])
 
 
+@repository_errors()
+def _ask_bucket() -> None:
+    if (bucket := managed_bucket()) is not None:
+        bucket.owner()
+        heartbeat.beat("bucket")
+
+
 def periodic_tasks() -> tuple[PeriodicTask, ...]:
     """Return new tasks; a task may keep state from one run to the next."""
     return (
@@ -86,6 +95,7 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
         PeriodicTask("send jobs to the queue", 2.0, Outbox(run_job.app, run_job.delay)),
         PeriodicTask("queue lost jobs again", 10.0, LostJobs()),
         PeriodicTask("finish broken-off publications", 30.0, publications_recover),
+        PeriodicTask("ask the bucket", 5.0, _ask_bucket),
         PeriodicTask("bring the bucket up to date", 10.0, bucket_reconcile),
         PeriodicTask("remove what nothing names from the bucket", 6 * 3600.0, bucket_collect),
         PeriodicTask("notice changes by hand", 20.0, partial(drift_check, {})),

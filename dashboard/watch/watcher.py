@@ -3,7 +3,11 @@
 import asyncio
 import logging
 import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 
 from asgiref.sync import sync_to_async
@@ -23,7 +27,7 @@ from dashboard.watch.collector import Collector
 from dashboard.watch.discovery import discover
 from dashboard.watch.lease import FOLLOW_S, LEASE_S, RENEW_S, Lease
 from dashboard.watch.noted_watch import NotedWatch
-from dashboard.watch.periodic import on_own_thread, periodic_tasks, run_periodically
+from dashboard.watch.periodic import Result, periodic_tasks, run_periodically
 from dashboard.watch.reconciler import Reconciler
 from dashboard.watch.rollout_watch import RolloutWatch
 
@@ -31,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 SERVERS_S = 5.0
 LONGEST_PAUSE_S = 60.0
+
+_LEASE_THREAD = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lease")
 
 
 async def watch() -> None:
@@ -62,7 +68,7 @@ async def lead_or_follow(lease: Lease) -> None:
         while True:
             began = monotonic()
             try:
-                leads = await on_own_thread(lease.take)
+                leads = await on_lease_thread(lease.take)
             except Error as error:
                 leads = False
                 if str(error) != said:
@@ -77,7 +83,7 @@ async def lead_or_follow(lease: Lease) -> None:
             logger.warning("this watcher lost the lease with number %d: it follows", lease.number)
     finally:
         with suppress(Error):
-            await on_own_thread(lease.give_up)
+            await on_lease_thread(lease.give_up)
 
 
 async def lead(lease: Lease, fence: Fence) -> None:
@@ -98,20 +104,44 @@ async def lead(lease: Lease, fence: Fence) -> None:
 
 
 async def keep_lease(lease: Lease, fence: Fence) -> None:
-    """Renew the lease; return when another watcher has it, or when the database has not renewed it in time."""
-    while True:
-        await asyncio.sleep(RENEW_S)
+    """Return when another watcher has the lease, or when the database has not renewed it in time."""
+    over = threading.Event()
+    renewing = asyncio.ensure_future(on_lease_thread(partial(renew_lease, lease, fence, over)))
+    try:
+        while not renewing.done() and (left := fence.until - monotonic()) > 0:
+            await asyncio.wait({renewing}, timeout=left)
+    finally:
+        over.set()
+    if renewing.done():
+        renewing.result()
+
+
+def renew_lease(lease: Lease, fence: Fence, over: threading.Event) -> None:
+    """Renew the lease until it is lost or over, without the event loop, whose work may be late."""
+    while not over.wait(RENEW_S):
         began = monotonic()
         try:
-            async with asyncio.timeout(fence.until - began):
-                if not await on_own_thread(lease.renew):
-                    return
-        except TimeoutError:
-            return
+            if not lease.renew():
+                return
         except Error as error:
             logger.error("the lease was not renewed (%s)", error)
+            connection.close()
         else:
             fence.until = began + LEASE_S
+
+
+async def on_lease_thread(work: Callable[[], Result]) -> Result:
+    """Run work on the thread of the lease, which keeps its session: the lease waits neither for a thread nor for a session that
+    slow tasks hold."""
+
+    def run() -> Result:
+        try:
+            return work()
+        except Error:
+            connection.close()
+            raise
+
+    return await asyncio.get_running_loop().run_in_executor(_LEASE_THREAD, run)
 
 
 async def give_heartbeats() -> None:

@@ -1,4 +1,4 @@
-"""Real PostgreSQL, PgBouncer and Redis on free ports, which a test may freeze, kill and start again."""
+"""Real PostgreSQL, PgBouncer, Redis and HAProxy on free ports, which a test may freeze, kill and start again."""
 
 import contextlib
 import os
@@ -19,6 +19,7 @@ from tests.support.ports import HOST, free_port
 from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
 
 POSTGRES_BIN = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), Path("missing"))
+HAPROXY = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
 PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
 MISSING = [
     package
@@ -123,7 +124,7 @@ def pgbouncer(behind: int, sessions: int) -> Iterator[Engine]:
     with _folder("pgbouncer") as folder:
         (folder / "ini").write_text(
             f"[databases]\n* = host=127.0.0.1 port={behind} user=slipway\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
-            f"listen_port = {port}\nauth_type = any\npool_mode = transaction\n"
+            f"listen_port = {port}\nauth_type = any\npool_mode = transaction\nmax_client_conn = 1000\n"
             f"default_pool_size = {sessions}\nserver_login_retry = 1\n"
         )
         (folder / "ini").chmod(0o644)
@@ -141,6 +142,19 @@ def redis() -> Iterator[Engine]:
     port = free_port()
     with _folder("redis") as folder:
         engine = Engine("redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", port=port, cwd=folder)
+        engine.start()
+        try:
+            yield engine
+        finally:
+            engine.stop()
+
+
+@contextlib.contextmanager
+def haproxy(configuration: str, port: int) -> Iterator[Engine]:
+    """Yield a HAProxy with this configuration, which listens on the port."""
+    with _folder("haproxy") as folder:
+        (folder / "cfg").write_text(configuration)
+        engine = Engine(HAPROXY, "-db", "-f", folder / "cfg", port=port, cwd=folder)
         engine.start()
         try:
             yield engine

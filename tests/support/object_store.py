@@ -62,6 +62,10 @@ class ObjectStore:
             self._process.wait(PATIENCE_S)
             self._process = None
 
+    def signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def empty(self) -> None:
         """Empty the bucket; start the store if it does not run."""
         if self._process is None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from celery import Celery
 from django.db import OperationalError
 from django.utils import timezone
 
@@ -18,6 +19,7 @@ from dashboard.jobs.runner import job_run
 from dashboard.jobs.services import UNSEEN_S, LostJobs, job_create
 from dashboard.models import Job
 from dashboard.shared.choices import JobState
+from tests.support import engines
 
 pytestmark = pytest.mark.django_db
 LONG_AGO = timedelta(minutes=5)
@@ -55,6 +57,23 @@ def test_a_job_that_the_queue_refuses_waits_and_is_sent_by_watch(job: Job) -> No
     assert sent == [job.pk]
     assert facts(job) == (False, "")
     assert watch() == ""
+
+
+@pytest.mark.skipif("redis-server" in engines.MISSING, reason="needs Debian's package redis-server")
+def test_a_job_that_a_worker_took_and_did_not_begin_is_sent_again(job: Job, settings: Any) -> None:
+    with engines.redis() as redis:
+        settings.REDIS_URL = f"redis://127.0.0.1:{redis.port}/0"
+        queue, sent = Celery(broker=settings.REDIS_URL, set_as_current=False), []
+        watch = Outbox(queue, sent.append)
+        assert watch() == "", "the process that made it has time to send it"
+        queue.send_task("dashboard.run_job", [job.pk])
+        Job.objects.update(to_send=False, queued_at=timezone.now() - LONG_AGO)
+        assert watch() == "", "it is still in the queue"
+        with queue.connection_for_write() as connection:
+            assert connection.default_channel.client.delete("celery") == 1
+        assert watch()
+        assert (sent, facts(job)) == ([job.pk], (False, ""))
+        assert watch() == "", "a worker has time to begin it"
 
 
 def test_a_job_that_lost_its_database_is_left_to_run_again(job: Job) -> None:

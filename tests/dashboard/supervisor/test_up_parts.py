@@ -5,16 +5,21 @@ import os
 import socket
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
+from dashboard.models import Heartbeat, Server, ServerState
+from dashboard.servers.server_state import MACHINE, UP
 from dashboard.shared.environment import VARIABLES
 from dashboard.shared.exceptions import Conflict, Invalid
 from dashboard.shared.log_files import KEPT, LogFollower, RotatingLog, tail
 from dashboard.supervisor import commands
 from dashboard.supervisor.backoff import DELAYS_S, STABLE_S, Backoff
+from dashboard.supervisor.installation import own_server_name
 from dashboard.supervisor.preflight import DataFolderLock, check_ports, lock_data_folder
 from dashboard.supervisor.probes import probe_http
 from repository.core import shutdown
@@ -174,3 +179,18 @@ def test_a_dashboard_that_says_that_its_database_is_away_does_not_hang() -> None
 
     assert asyncio.run(ask(any_status=True))
     assert not asyncio.run(ask())
+
+
+@pytest.mark.django_db
+def test_a_server_keeps_its_name_while_its_machine_lives_though_no_watcher_looks_at_it(
+    settings: Any, tmp_path: Path
+) -> None:
+    settings.SHARED_DIR, settings.DATA_DIR = tmp_path, tmp_path / "joins"
+    settings.DATA_DIR.mkdir()
+    server = Server.objects.create(name="local", bundled=True)
+    now, up = timezone.now(), {"host": "other", "process": 7, "since": 1}
+    info = {MACHINE: "another", UP: [*up.values()]}
+    ServerState.objects.create(server=server, state="ready", checked_at=now - timedelta(hours=1), info=info)
+    assert own_server_name() == "local", "its machine is gone"
+    Heartbeat.objects.create(machine="another", name="up", beat_at=now, seen_at=now, **up)
+    assert own_server_name() == "local-2"

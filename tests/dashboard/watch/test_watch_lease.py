@@ -1,11 +1,14 @@
 """One of several watchers leads."""
 
+import asyncio
+import threading
 import time
 from collections.abc import Callable
 
 import pytest
 from django.db import connection
 from django.db.backends.signals import connection_created
+from django.db.models import F
 from django.db.models.functions import Now
 from django.test import Client
 from rest_framework.test import APIClient
@@ -14,7 +17,9 @@ from dashboard.models import Model, WatchLease
 from dashboard.shared import heartbeat
 from dashboard.shared.changes import marks
 from dashboard.shared.fence import Fence, LeaseEnded, fence_headers, fenced_by, refuse_late_writes
-from dashboard.watch.lease import Lease
+from dashboard.watch.lease import LEASE_S, Lease
+from dashboard.watch.watcher import keep_lease, on_lease_thread
+from tests.support.serving_process import PATIENCE_S
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -35,6 +40,27 @@ def test_one_leads_until_its_lease_ends_and_the_number_rises():
     second.give_up()
     assert first.take()
     assert first.number == second.number + 1
+
+
+def test_tasks_that_hold_every_thread_do_not_cost_the_lease() -> None:
+    lease, hang = Lease(), threading.Event()
+
+    async def lead() -> None:
+        assert await on_lease_thread(lease.take)
+        fence = Fence(lease.number, begun := time.monotonic() + LEASE_S)
+        tasks = [asyncio.create_task(asyncio.to_thread(hang.wait)) for _ in range(100)]
+        keeping = asyncio.create_task(keep_lease(lease, fence))
+        async with asyncio.timeout(PATIENCE_S):
+            while fence.until == begun:
+                assert not keeping.done()
+                await asyncio.sleep(0.05)
+        await on_lease_thread(lambda: WatchLease.objects.update(number=F("number") + 1))
+        await asyncio.wait_for(keeping, PATIENCE_S)
+        hang.set()
+        await asyncio.gather(*tasks)
+        await on_lease_thread(connection.close)
+
+    asyncio.run(lead())
 
 
 def test_after_its_lease_a_leader_writes_nothing_and_its_calls_carry_its_number():

@@ -7,9 +7,10 @@ import pytest
 import tritonclient.grpc
 import uvloop
 
-from benchmarks.rolling_upgrade import HAPROXY, KINDS, Fleet, Load
+from benchmarks.rolling_upgrade import KINDS, Fleet, Load
 from tests.serving.frontends.http2 import http2_peer as h2
 from tests.serving.frontends.http2.http2_peer import Peer
+from tests.support.engines import HAPROXY
 from tests.support.model_factory import onnx_scale
 from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 
