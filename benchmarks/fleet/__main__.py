@@ -61,7 +61,10 @@ def _change(house: House, what: str, name: str, ports: list[int]) -> None:
 
     cost = house.cost(work)
     _tell(what, cost)
-    print(f"    reached half of {len(took)} servers after {took[len(took) // 2]:.1f} s, the last after {took[-1]:.1f} s", flush=True)
+    print(
+        f"    reached half of {len(took)} servers after {took[len(took) // 2]:.1f} s, the last after {took[-1]:.1f} s",
+        flush=True,
+    )
 
 
 def _tell(what: str, cost: dict[str, float]) -> None:

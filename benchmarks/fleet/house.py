@@ -121,7 +121,11 @@ class House:
         """Return when each server had loaded a release, by its port, for those that have."""
         with httpx.Client(**LOCAL) as client:
             told = {port: client.get(f"http://{HOST}:{port}/stand-in/loads").json() for port in ports}
-        return {port: min(at) for port, rows in told.items() if (at := [row[2] for row in rows if row[:2] == [name, release]])}
+        return {
+            port: min(at)
+            for port, rows in told.items()
+            if (at := [row[2] for row in rows if row[:2] == [name, release]])
+        }
 
     def arrived(self, name: str, release: int, ports: list[int]) -> dict[int, float]:
         found: dict[int, float] = {}
@@ -137,7 +141,9 @@ class House:
     def settled(self) -> None:
         """Wait until the database says that every server serves every model."""
         wanted = self._models * len(self.ports)
-        wait_until(lambda: self._pause() or self.count("modelstate WHERE state = 'READY'") == wanted, LONG_S, "all models")
+        wait_until(
+            lambda: self._pause() or self.count("modelstate WHERE state = 'READY'") == wanted, LONG_S, "all models"
+        )
 
     def _pause(self) -> None:
         assert self._watch.is_running(), (self._folder / "log-2").read_text()[-2000:]

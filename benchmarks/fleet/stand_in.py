@@ -179,7 +179,14 @@ class StandIn:
         for name in self._repository.names():
             release, versions = self._serving.get(name, (None, []))
             for version in versions:
-                row = {"name": name, "version": str(version), "state": "READY", "reason": "", "condition": "", "failed": False}
+                row = {
+                    "name": name,
+                    "version": str(version),
+                    "state": "READY",
+                    "reason": "",
+                    "condition": "",
+                    "failed": False,
+                }
                 rows.append(row if release is None else {**row, "release": release})
             for version in () if versions else self._unloaded.get(name, ()):
                 facts = {"state": "UNAVAILABLE", "reason": "unloaded", "condition": "UNLOADED", "failed": False}
@@ -318,7 +325,14 @@ async def feed(servers: list[StandIn]) -> None:
         asked = REQUESTS * (rounds // parts)
         kept: dict[object, bytes] = {}
 
-        def row(name: str, version: int, release: int | None, busy: bool, asked: int = asked, kept: dict[object, bytes] = kept) -> bytes:
+        def row(
+            name: str,
+            version: int,
+            release: int | None,
+            busy: bool,
+            asked: int = asked,
+            kept: dict[object, bytes] = kept,
+        ) -> bytes:
             key = (name, version, release, busy)
             if key not in kept:
                 kept[key] = orjson.dumps(Counters.row(name, version, release, asked if busy else 0))
