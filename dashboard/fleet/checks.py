@@ -75,7 +75,8 @@ def _check(server: Server, connections: ServerConnections, found: Check) -> None
         found.problems += _driving(server, client)
         found.advice += _open_control(server, connections)
     wanted = [one for one in wanted_models(server) if one.loaded]
-    found.holds = holdings_of(held, sorted(one.name for one in wanted if one.name not in held))
+    ours = set(Model.objects.values_list("name", flat=True))
+    found.holds = holdings_of(held, ours, sorted(one.name for one in wanted if one.name not in held))
     found.said = holdings_in_words(found.holds, driven=server.driven)
     if server.driven and found.holds["others"] and not found.holds["ours"] and Model.objects.exists():
         found.advice.append("It holds another repository. Start it with the managed repository, or only observe it.")

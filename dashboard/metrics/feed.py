@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -77,6 +78,10 @@ class FeedReader:
     """Turns the events of a feed into ticks; it keeps its counters across reconnections."""
 
     instance: str = ""
+    heard_at: float = float(
+        "-inf"
+    )  # when the last event came, in monotonic seconds; -inf while the feed is interrupted
+    news: int = 0  # rises whenever a version has another state, release or step of its load, and with each process
     states: dict[Key, str] = field(default_factory=dict)  # shared.choices.version_word of each version
     memory: dict[Key, int] = field(default_factory=dict)
     floors: set[Key] = field(default_factory=set)
@@ -92,13 +97,18 @@ class FeedReader:
     _time: float = 0.0
     _cpu_seconds: float = 0.0
     _first: bool = True
+    _told: dict[Key, object] = field(default_factory=dict)  # what `news` is about
 
     def read(self, event: FeedEvent) -> Tick | None:
         """Return the tick that an event completes. None for a hello event, and for the first counters of a running server."""
+        self.heard_at = time.monotonic()
         if isinstance(event, HelloEvent):
             self._greet(event.data)
             return None
         return self._tick(event.data)
+
+    def interrupted(self) -> None:
+        self.heard_at = float("-inf")
 
     def _greet(self, data: Hello) -> None:
         self._buckets = BucketMap(data["bounds_us"])
@@ -108,6 +118,8 @@ class FeedReader:
             self._instances = {}
             self.traffic, self._rollouts, self._odd = {}, {}, set()
             self._time, self._cpu_seconds = float(data["started"]), 0.0
+            self._told = {}
+        self.news += 1
         self.instance = data["instance"]
 
     def _tick(self, data: Stats) -> Tick | None:
@@ -170,6 +182,11 @@ class FeedReader:
         before = _base(now, self._readings.get(key, Usage()))
         self._readings[key] = now
         self.states[key] = version_word(entry["state"], entry.get("condition", ""), entry.get("failed", False))
+        more = cast(Mapping[str, object], entry)
+        told = (self.states[key], more.get("release"), more.get("loading"))
+        if self._told.get(key) != told:
+            self._told[key] = told
+            self.news += 1
         memory = entry.get("memory") or {}
         self.memory[key] = _held(memory)
         if memory.get("basis") == "files":
@@ -250,6 +267,7 @@ async def follow_feed(client: AsyncServerClient, reader: FeedReader) -> AsyncGen
                     if (tick := _tick_of(reader, event)) is not None:
                         yield tick
         except DashboardError as error:
+            reader.interrupted()
             yield error
         await asyncio.sleep(RECONNECT_S)
 

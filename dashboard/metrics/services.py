@@ -4,6 +4,8 @@ Coarser spans are made from finer rows in the database, so that a restart of `wa
 """
 
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from django.db import transaction
@@ -22,23 +24,45 @@ _MARGIN_SPANS = 20
 _AT_ONCE_S = 6 * 3600  # spans of so many seconds are made at once; only after an upgrade more are missing
 
 
-def metrics_store_tick(server: Server, tick: Tick, at: int, previous_at: int) -> None:
-    """Store one second of a server and the coarser spans that it completes, in one transaction.
+@dataclass(frozen=True, slots=True)
+class ServerTick:
+    """One second of a server. at, previous_at: Unix seconds of this tick and of the one stored before. A previous_at
+    of 0 also makes the spans that are missing because `watch` was stopped."""
 
-    at, previous_at: the Unix seconds of this tick and of the previous one. A previous_at of 0 also makes the spans that are
-    missing because `watch` was stopped.
-    """
-    total = combine_side_by_side(list(tick.models.values()))
-    rows = [
-        _row(server, name, version, FINEST, at, _sample(tick, (name, version), usage))
-        for (name, version), usage in tick.models.items()
-    ]
-    rows.append(_row(server, "", 0, FINEST, at, Sample(total.pack(), tick.process)))
+    server: Server
+    tick: Tick
+    at: int
+    previous_at: int
+
+
+def metrics_store_tick(server: Server, tick: Tick, at: int, previous_at: int) -> None:
+    """Store one second of a server and the coarser spans that it completes, in one transaction."""
+    metrics_store_ticks([ServerTick(server, tick, at, previous_at)])
+
+
+def metrics_store_ticks(ticks: Sequence[ServerTick]) -> None:
+    """Store one second of each of several servers, and the coarser spans that they complete, in one transaction."""
     with transaction.atomic():
-        MetricSample.objects.bulk_create(rows, ignore_conflicts=True)
+        MetricSample.objects.bulk_create(
+            (row for one in ticks for row in _rows(one)), ignore_conflicts=True, batch_size=500
+        )
         for resolution, finer in _FINER.items():
-            if at // resolution != previous_at // resolution:
-                _roll_up(server, resolution, finer, until=at - at % resolution)
+            together: dict[int, list[Server]] = defaultdict(list)
+            for one in ticks:
+                until = one.at - one.at % resolution
+                if one.previous_at // resolution == until // resolution - 1:
+                    together[until].append(one.server)
+                elif one.previous_at < until:
+                    _roll_up(one.server, resolution, finer, until)
+            for until, servers in together.items():
+                _merge([one.pk for one in servers], resolution, finer, until - resolution, until)
+
+
+def _rows(one: ServerTick) -> Iterator[MetricSample]:
+    total = combine_side_by_side(list(one.tick.models.values()))
+    for (name, version), usage in one.tick.models.items():
+        yield _row(one.server.pk, name, version, FINEST, one.at, _sample(one.tick, (name, version), usage))
+    yield _row(one.server.pk, "", 0, FINEST, one.at, Sample(total.pack(), one.tick.process))
 
 
 def _roll_up(server: Server, resolution: int, finer: int, until: int) -> None:
@@ -50,15 +74,23 @@ def _roll_up(server: Server, resolution: int, finer: int, until: int) -> None:
     oldest = total.filter(resolution=finer, at__gte=since).aggregate(oldest=Min("at"))["oldest"]
     if oldest is None:
         return
-    until = min(until, oldest - oldest % resolution + _AT_ONCE_S)
-    parts: dict[tuple[int, str, int], list[bytes | memoryview]] = defaultdict(list)
-    found = rows.filter(resolution=finer, at__gte=since, at__lt=until).order_by("at")
-    for name, version, at, data in found.values_list("model_name", "version", "at", "data").iterator():
-        parts[at - at % resolution, name, version].append(data)
+    _merge([server.pk], resolution, finer, since, min(until, oldest - oldest % resolution + _AT_ONCE_S))
+
+
+def _merge(servers: list[int], resolution: int, finer: int, since: int, until: int) -> None:
+    """Make the spans of some servers from `since` to `until` from their rows of the finer resolution."""
+    parts: dict[tuple[int, int, str, int], list[bytes | memoryview]] = defaultdict(list)
+    found = MetricSample.objects.filter(server__in=servers, resolution=finer, at__gte=since, at__lt=until).order_by(
+        "at"
+    )
+    for server, name, version, at, data in found.values_list(
+        "server", "model_name", "version", "at", "data"
+    ).iterator():
+        parts[server, at - at % resolution, name, version].append(data)
     apart = resolution <= FINE
     merged = [
         _row(server, name, version, resolution, at, merge_samples(map(decode, spans), instances=apart))
-        for (at, name, version), spans in parts.items()
+        for (server, at, name, version), spans in parts.items()
     ]
     MetricSample.objects.bulk_create(merged, ignore_conflicts=True, batch_size=500)
 
@@ -76,7 +108,7 @@ def _sample(tick: Tick, key: Key, usage: Usage) -> Sample:
     return Sample(usage.pack(), None, {label: one.pack() for label, one in tick.instances.get(key, {}).items()})
 
 
-def _row(server: Server, name: str, version: int, resolution: int, at: int, sample: Sample) -> MetricSample:
+def _row(server: int, name: str, version: int, resolution: int, at: int, sample: Sample) -> MetricSample:
     return MetricSample(
-        server=server, model_name=name, version=version, resolution=resolution, at=at, data=encode(sample)
+        server_id=server, model_name=name, version=version, resolution=resolution, at=at, data=encode(sample)
     )

@@ -1,9 +1,9 @@
 """What the repository of a server holds that does not have to be ours: our models in it, others, and those that it lacks."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Set
 from typing import TypedDict, cast
 
-from dashboard.models import Model, Server
+from dashboard.models import Server
 from dashboard.servers.server_state import HOLDS
 
 _NAMED = 20  # the most names that are kept of each kind
@@ -21,9 +21,10 @@ class Holdings(TypedDict):
     names_lacks: list[str]
 
 
-def holdings_of(held: Collection[str], lacks: list[str]) -> Holdings:
-    """Return what a repository holds. held: the names of its models. lacks: the wanted models that it does not have."""
-    ours = sorted(set(held) & set(Model.objects.values_list("name", flat=True)))
+def holdings_of(held: Collection[str], models: Set[str], lacks: list[str]) -> Holdings:
+    """Return what a repository holds. held: the names of its models. models: the names of ours. lacks: the wanted models that it
+    does not have."""
+    ours = sorted(models & set(held))
     others = sorted(set(held) - set(ours))
     return {
         "ours": len(ours),

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -107,6 +107,12 @@ def server_seen(*, server: Server, ready: bool, instance: str) -> None:
     rows.exclude(**changes).update(**changes)
     with quietly():
         rows.update(checked_at=timezone.now())
+
+
+def servers_checked(servers: Collection[int]) -> None:
+    """Record that these servers, by their ids, answer as before."""
+    with quietly():
+        ServerState.objects.filter(server__in=servers).update(checked_at=timezone.now())
 
 
 def _count_restart(rows: QuerySet[ServerState], server: Server, instance: str) -> None:

@@ -1,10 +1,12 @@
 """What a server should serve: the wanted set of its environment, or the release of a deployment that has reached it.
 Only reads; the rooms `fleet` and `deployments` write."""
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from django.db.models import F, IntegerField, Value
+from django.db.models import F, IntegerField, QuerySet, Value
 
 from dashboard.models import DeploymentServer, Model, Server, ServerEnvironment, WantedRelease
 from dashboard.models.deployment import OPEN, UNREACHED
@@ -22,6 +24,51 @@ class Wanted(NamedTuple):
     release: int | None
 
 
+class _Wish(NamedTuple):
+    """A row of a wanted set, or of a deployment that has reached a server."""
+
+    model: int
+    release: int | None
+    generation: int
+
+
+_ModelRow = tuple[int, str, str, int]  # id, name, desired state, generation
+_WISH = ("model", "release", "generation")
+_DEPLOYED = ("deployment__model", "deployment__release", "generation")
+
+
+class Wishes:
+    """What every server should serve, read at one moment in three queries, however many servers there are."""
+
+    def __init__(self) -> None:
+        self._models = _models(Model.objects.all())
+        self._of_environments: dict[int, list[_Wish]] = defaultdict(list)
+        self._of_servers: dict[int, list[_Wish]] = defaultdict(list)
+        for environment, *wish in _of_environments().values_list("environment", *_WISH):
+            self._of_environments[environment].append(_Wish(*wish))
+        for server, *wish in _of_deployments().values_list("server", *_DEPLOYED):
+            self._of_servers[server].append(_Wish(*wish))
+        self._common: dict[tuple[int | None, bool], list[Wanted]] = {}
+
+    def of(self, server: Server) -> list[Wanted]:
+        """Return what `wanted_models` returns. Servers of one environment share a list, which callers do not change."""
+        if not server.driven:
+            return []
+        own, everything = self._of_servers.get(server.pk, []), _everything(server)
+        common = self._of_environments.get(server.environment_id, []) if server.environment_id is not None else []
+        if own:
+            return _wanted(self._models, [*common, *own], everything)
+        key = (server.environment_id, everything)
+        if key not in self._common:
+            self._common[key] = _wanted(self._models, common, everything)
+        return self._common[key]
+
+    @property
+    def names(self) -> set[str]:
+        """The names of all models."""
+        return {row[1] for row in self._models}
+
+
 def wanted_models(server: Server, model_id: int | None = None) -> list[Wanted]:
     """Return every model, or one, with whether it should be loaded on a server; [] if the server is only observed.
 
@@ -29,33 +76,55 @@ def wanted_models(server: Server, model_id: int | None = None) -> list[Wanted]:
     """
     if not server.driven:
         return []
-    everything = server.environment is None or server.environment.everything
-    wished = {model: (release, generation) for _, model, release, generation in _wishes(server)}
-    models = Model.objects.all() if model_id is None else Model.objects.filter(pk=model_id)
+    models = _models(Model.objects.all() if model_id is None else Model.objects.filter(pk=model_id))
+    return _wanted(models, _wishes(server), _everything(server))
+
+
+def _wanted(models: "list[_ModelRow]", wishes: "Iterable[_Wish]", everything: bool) -> list[Wanted]:
+    """Return what is wanted of these models; of two wishes for one model, the last counts."""
+    wished = {one.model: one for one in wishes}
     found = []
-    for pk, name, state, generation in models.values_list("pk", "name", "desired_state", "generation"):
-        release, more = wished.get(pk, (None, 0))
-        loaded = state == DesiredState.LOADED if everything else pk in wished
+    for pk, name, state, generation in models:
+        wish = wished.get(pk)
+        loaded = state == DesiredState.LOADED if everything else wish is not None
+        release, more = (wish.release, wish.generation) if wish is not None else (None, 0)
         found.append(Wanted(pk, name, loaded, generation + more, release))
     return found
 
 
-def _wishes(server: Server) -> list[tuple[int, int, int | None, int]]:
-    """Return the wishes for a server: rank, model, release and generation; of two for one model, the last counts."""
+def _everything(server: Server) -> bool:
+    return server.environment is None or server.environment.everything
+
+
+def _models(rows: QuerySet[Model]) -> "list[_ModelRow]":
+    return list(rows.values_list("pk", "name", "desired_state", "generation"))
+
+
+def _of_environments() -> QuerySet[WantedRelease]:
+    return WantedRelease.objects.order_by()
+
+
+def _of_deployments() -> QuerySet[DeploymentServer]:
+    """Return the servers that deployments under way have reached."""
+    reached = DeploymentServer.objects.filter(deployment__state__in=OPEN).exclude(state__in=UNREACHED)
+    return reached.order_by()
+
+
+def _wishes(server: Server) -> "list[_Wish]":
+    """Return the wishes for a server, those of deployments last."""
     if server.environment_id is None:
         return []
-    reached = DeploymentServer.objects.filter(server=server.pk, deployment__state__in=OPEN).exclude(state__in=UNREACHED)
-    rows = WantedRelease.objects.filter(environment=server.environment_id).order_by()
-    both = rows.annotate(rank=Value(0, IntegerField())).values_list("rank", "model", "release", "generation")
-    of_deployments = reached.order_by().annotate(rank=Value(1, IntegerField()))
-    more = of_deployments.values_list("rank", F("deployment__model"), F("deployment__release"), "generation")
-    return sorted(both.union(more, all=True), key=lambda row: row[0])
+    rows = _of_environments().filter(environment=server.environment_id)
+    both = rows.annotate(rank=Value(0, IntegerField())).values_list("rank", *_WISH)
+    of_deployments = _of_deployments().filter(server=server.pk).annotate(rank=Value(1, IntegerField()))
+    more = of_deployments.values_list("rank", *(F(name) for name in _DEPLOYED))
+    return [_Wish(*row[1:]) for row in sorted(both.union(more, all=True), key=lambda row: row[0])]
 
 
 @dataclass(frozen=True, slots=True)
 class ProductionWants:
-    """What production wants. everything: whether it wants each loaded model. releases: the ids of the releases that it names, by
-    the model's id; None for the newest."""
+    """What production wants. everything: whether it wants each loaded model. releases: the release that it names of each model,
+    both by id; None for the newest."""
 
     everything: bool
     releases: dict[int, int | None]
@@ -71,7 +140,7 @@ def production_wants() -> ProductionWants:
     if environment is None:
         return ProductionWants(True, {})
     server = environment.servers.first() or Server(environment=environment)
-    return ProductionWants(environment.everything, {model: release for _, model, release, _ in _wishes(server)})
+    return ProductionWants(environment.everything, {wish.model: wish.release for wish in _wishes(server)})
 
 
 def wanted_generation(server: Server, model_id: int) -> int | None:

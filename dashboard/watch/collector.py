@@ -7,10 +7,11 @@ from asgiref.sync import sync_to_async
 from django.db import Error, close_old_connections
 
 from dashboard.metrics.feed import FeedReader, Tick, follow_feed
-from dashboard.metrics.services import metrics_store_tick
+from dashboard.metrics.services import ServerTick
 from dashboard.servers.client import AsyncServerClient, Refused
 from dashboard.servers.server_state import FEED, GPUS, VERSION, server_info_record
 from dashboard.shared.exceptions import DashboardError
+from dashboard.watch.together import Together
 
 logger = logging.getLogger(__name__)
 
@@ -18,10 +19,11 @@ logger = logging.getLogger(__name__)
 class Collector:
     """Stores the live feed until cancelled. It shares the reader with the reconciler."""
 
-    def __init__(self, client: AsyncServerClient, reader: FeedReader) -> None:
+    def __init__(self, client: AsyncServerClient, reader: FeedReader, together: Together) -> None:
         self._client = client
         self._reader = reader
-        self._at = 0
+        self._together = together
+        self._at = self._stored_at = 0  # the last second, and the last one that was stored; 0 after a failure
         self._gpus: list[str] | None = None  # the GPUs that were recorded
         self._instance = ""  # the process whose version was recorded
         self._trouble: str | None = None  # the recorded reason why its feed is not understood
@@ -54,9 +56,11 @@ class Collector:
             self._trouble = trouble
 
     async def _store(self, tick: Tick) -> None:
-        previous, self._at = self._at, next_second(self._at, tick)
+        previous, self._stored_at = self._stored_at, 0
+        self._at = next_second(self._at, tick)
         try:
-            await sync_to_async(metrics_store_tick)(self._client.server, tick, self._at, previous)
+            await self._together.store(ServerTick(self._client.server, tick, self._at, previous))
+            self._stored_at = self._at
             await self._not_understood("")
             await self._record_gpus([gpu["uuid"] for gpu in tick.process["gpus"]])
             await self._record_version(self._reader.instance)

@@ -29,11 +29,12 @@ from dashboard.servers.holdings import holdings_of
 from dashboard.servers.messages import IndexRow
 from dashboard.servers.server_state import HOLDS, VersionStatus
 from dashboard.servers.services import server_event_record
-from dashboard.servers.wanted import wanted_generation, wanted_models
+from dashboard.servers.wanted import Wanted, wanted_generation
 from dashboard.shared.choices import EventKind, ModelStatus
 from dashboard.shared.exceptions import DashboardError
 from dashboard.watch.missing_versions import MissingVersions, missing_versions
 from dashboard.watch.plan import Attempts, DesiredModel, make_plan
+from dashboard.watch.together import Reading, Together
 from repository.core.condition import Condition
 from repository.core.errors import RepositoryError
 
@@ -42,6 +43,9 @@ logger = logging.getLogger(__name__)
 BUSY_INTERVAL_S = 0.2
 CALM_INTERVAL_S = 0.5
 INDEX_INTERVAL_S = 1.0
+FED_INTERVAL_S = 5.0  # the same while the live feed tells what changes, and everything is as it should be
+FED_S = 2.5  # a feed whose last event is older does not tell
+LOST_S = 10.0  # a server that has been away for longer is asked each second
 SEEN_INTERVAL_S = 5.0
 CONCURRENT_LOADS = 4
 LONG_S = 30.0  # a load that takes longer may hang, so that others no longer wait for it
@@ -74,8 +78,11 @@ class _Begun(NamedTuple):
 class Reconciler:
     """The control loop of one server. feed: knows which process of the server answers, after its first event."""
 
-    def __init__(self, server: Server, client: AsyncServerClient, feed: FeedReader) -> None:
+    def __init__(
+        self, server: Server, client: AsyncServerClient, feed: FeedReader, together: Together | None = None
+    ) -> None:
         self.server = server
+        self._together = together or Together()
         self._client = client
         self._feed = feed
         self._attempts: dict[str, Attempts] = defaultdict(Attempts)
@@ -85,7 +92,10 @@ class Reconciler:
         self._broken_off: dict[str, float] = {}
         self._slots = asyncio.Semaphore(CONCURRENT_LOADS)
         self._statuses: list[VersionStatus] | None = None
+        self._reading: Reading | None = None
         self._generations: dict[str, tuple[bool, int]] = {}
+        self._again: frozenset[int] = frozenset()  # as the reading says
+        self._applied: dict[int, tuple[int, float]] | None = None  # model -> generation, and when it was written
         self._announced: list[str] | None = None
         self._answers: bool | None = None
         self._returning = False  # the server was down, and its models are being loaded again
@@ -95,7 +105,9 @@ class Reconciler:
         self._missing: dict[str, MissingVersions] = {}  # the missing versions at the last step
         self._reloading: set[str] = set()  # models that are being loaded for their missing versions
         self._holds: object = None  # what was recorded of the server's repository
-        self._index_at = self._seen_at = 0.0
+        self._indexed_at, self._seen_at, self._lost_at = float("-inf"), 0.0, 0.0
+        self._news = 0  # of the feed, at the last index
+        self._settled = False  # whether everything was as it should be then
         self._wake = asyncio.Event()  # set when a call ends, so that the next step begins immediately
 
     async def run(self) -> None:
@@ -127,25 +139,74 @@ class Reconciler:
         """Compare desired and actual state once, and act on it. Return whether the next step should come soon."""
         # A call that ends during this step counts in the next one, because the index may be older than its end.
         busy = set(self._calls)
-        wanted = await sync_to_async(self._read_wanted)()
-        if self.server.bundled:
-            await self._announce(sorted(one.name for one in wanted if one.loaded))
-        generations = {one.name: (one.loaded, one.generation) for one in wanted}
-        changed, self._generations = generations != self._generations, generations
+        reading = await self._together.read()
+        wishes, changed = reading.wishes.of(self.server), False
+        if reading is not self._reading:
+            if self.server.bundled:
+                await self._announce(sorted(one.name for one in wishes if one.loaded))
+            generations, again = (
+                {one.name: (one.loaded, one.generation) for one in wishes},
+                reading.again_on(self.server),
+            )
+            changed = (generations, again) != (self._generations, self._again)
+            self._reading, self._generations, self._again = reading, generations, again
         now = time.monotonic()
-        if not (changed or self._calls or not self._answers) and now < self._index_at:
+        if not changed and not self._due(now):
+            await self._say_seen()
             return False
-        self._index_at = now + INDEX_INTERVAL_S
+        self._indexed_at, self._news = now, self._feed.news
         try:
             index = await self._client.index()
             statuses = version_statuses(index)
         except DashboardError as error:
             await self._lost(error)
-            return True
+            return time.monotonic() - self._lost_at < LOST_S
+        wanted = await self._desired(reading, wishes)
         if not self.server.bundled:
-            wanted = await self._record_holdings(wanted, {row["name"] for row in index})
+            wanted = await self._record_holdings(reading, wanted, {row["name"] for row in index})
         await self._start_calls(wanted, statuses, busy | set(self._calls), now)
         return bool(self._calls)
+
+    def _due(self, now: float) -> bool:
+        """Return whether the index should be read. While the feed tells what changes, it is read seldom."""
+        fed = now - self._feed.heard_at < FED_S and self._answers is True
+        if not fed and (self._calls or now - self._lost_at < LOST_S):
+            return True
+        interval = FED_INTERVAL_S if fed and self._settled and not self._calls else INDEX_INTERVAL_S
+        return now - self._indexed_at >= interval or (fed and self._feed.news != self._news)
+
+    async def _say_seen(self) -> None:
+        """Record that the server answers, which its feed says between two indexes."""
+        if self._answers and time.monotonic() - self._feed.heard_at < FED_S and self._seen is not None:
+            self._looked_at = timezone.now()
+            if time.monotonic() >= self._seen_at:
+                self._together.checked(self.server)
+                self._seen_at = time.monotonic() + SEEN_INTERVAL_S
+
+    async def _desired(self, reading: Reading, wishes: list[Wanted]) -> list[DesiredModel]:
+        """Return the desired models with what was applied. Only this object applies; others ask for a load again."""
+        if self._applied is None:
+            rows = ModelSync.objects.filter(server=self.server).values_list("model_id", "applied_generation")
+            found = await sync_to_async(lambda: dict(rows))()
+            self._applied = {pk: (generation, 0.0) for pk, generation in found.items()}
+        for pk in self._again:
+            if self._applied.get(pk, (0, 0.0))[1] <= reading.began:
+                self._applied[pk] = (0, 0.0)
+        return [
+            DesiredModel(
+                one.model_id,
+                one.name,
+                one.loaded,
+                one.generation,
+                self._applied.get(one.model_id, (-1, 0.0))[0],
+                one.release,
+            )
+            for one in wishes
+        ]
+
+    def _note_applied(self, model_id: int, generation: int) -> None:
+        if self._applied is not None:
+            self._applied[model_id] = (generation, time.monotonic())
 
     async def _announce(self, names: list[str]) -> None:
         """Write the list of wanted models, so that a server that comes back knows which models will be loaded."""
@@ -158,24 +219,19 @@ class Reconciler:
         else:
             self._announced = names
 
-    async def _record_holdings(self, wanted: list[DesiredModel], held: set[str]) -> list[DesiredModel]:
+    async def _record_holdings(
+        self, reading: Reading, wanted: list[DesiredModel], held: set[str]
+    ) -> list[DesiredModel]:
         """Record what the server's repository holds, and return the wanted models without those that it lacks.
 
         A load of these could only fail. They are loaded as soon as the repository has them.
         """
         lacks = sorted(one.name for one in wanted if one.loaded and one.name not in held)
-        found = await sync_to_async(holdings_of)(held, lacks)
+        found = holdings_of(held, reading.names, lacks)
         if found != self._holds:
             await sync_to_async(server_state.server_info_record)(server=self.server, key=HOLDS, value=found)
             self._holds = found
         return [one for one in wanted if one.name in held or not one.loaded]
-
-    def _read_wanted(self) -> list[DesiredModel]:
-        applied = dict(ModelSync.objects.filter(server=self.server).values_list("model_id", "applied_generation"))
-        return [
-            DesiredModel(one.model_id, one.name, one.loaded, one.generation, applied.get(one.model_id, -1), one.release)
-            for one in wanted_models(self.server)
-        ]
 
     async def _start_calls(
         self, wanted: list[DesiredModel], statuses: list[VersionStatus], busy: set[str], now: float
@@ -196,6 +252,9 @@ class Reconciler:
             self._begin(one, self._unload(one))
         for one in plan.meanwhile:
             self._begin(one, self._load_meanwhile(one))
+        failing = any(one.failures or one.crashes for one in self._attempts.values())
+        lacking = len(wanted) < len(self._generations)
+        self._settled = not (plan.pending or failing or lacking or self._missing)
         await self._record_states(statuses, ready=not plan.pending)
         if self._returning and not plan.pending:
             await self._returned([one.name for one in wanted if one.loaded], states)
@@ -237,9 +296,12 @@ class Reconciler:
             await sync_to_async(checks_observed)(server=self.server, statuses=statuses)
             self._statuses = statuses
         seen = (ready, self._feed.instance)
-        if not self._answers or seen != self._seen or time.monotonic() >= self._seen_at:
+        if not self._answers or seen != self._seen:
             await sync_to_async(server_state.server_seen)(server=self.server, ready=ready, instance=self._feed.instance)
             self._answers, self._seen = True, seen
+            self._seen_at = time.monotonic() + SEEN_INTERVAL_S
+        elif time.monotonic() >= self._seen_at:
+            self._together.checked(self.server)
             self._seen_at = time.monotonic() + SEEN_INTERVAL_S
         self._looked_at = timezone.now()
 
@@ -260,6 +322,7 @@ class Reconciler:
             logger.warning("%s", error.message)
             await sync_to_async(life.lost)(server=self.server, at=self._looked_at or timezone.now())
             await sync_to_async(server_state.server_lost)(server=self.server, reason=error.message)
+            self._lost_at = time.monotonic()
         self._answers, self._statuses, self._seen = False, None, None
 
     # -- calls -----------------------------------------------------------------------------------------------------
@@ -271,7 +334,7 @@ class Reconciler:
         self._calls.pop(one.name, None)
         self._begun.pop(one.name, None)
         self._broken_off.pop(one.name, None)
-        self._index_at = 0.0
+        self._indexed_at = float("-inf")
         self._wake.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("bringing model %s into step failed", one.name, exc_info=error)
@@ -448,6 +511,7 @@ class Reconciler:
             release=release,
             message=f"Loaded release {release.number} of {one.name}, the last good one: {why}.",
         )
+        self._note_applied(one.id, 0)
 
     async def _unload(self, one: DesiredModel) -> None:
         try:
@@ -476,6 +540,7 @@ class Reconciler:
             event=(kind, f"{verb} {one.name}{took}." if news else ""),
             release=release,
         )
+        self._note_applied(one.id, one.generation)
 
     async def _failed(self, one: DesiredModel, error: str) -> None:
         attempts = self._attempts[one.name]

@@ -15,6 +15,7 @@ from dashboard.rollouts.advance import rollout_look, rollouts_open
 from dashboard.rollouts.figures import keep_of, mismatches_store
 from dashboard.servers.client import AsyncServerClient
 from dashboard.shared.exceptions import DashboardError
+from dashboard.watch.together import Together
 
 logger = logging.getLogger(__name__)
 
@@ -26,8 +27,9 @@ MISMATCHES_S = 5.0
 class RolloutWatch:
     """Checks every unfinished rollout until it is cancelled. feed: has the server's last report of each rollout."""
 
-    def __init__(self, client: AsyncServerClient, feed: FeedReader) -> None:
+    def __init__(self, client: AsyncServerClient, feed: FeedReader, together: Together | None = None) -> None:
         self._client = client
+        self._together = together or Together()
         self._feed = feed
         self._stored: dict[str, TrafficReport] = {}  # the last report of each rollout that was stored, by its name
         self._asked: set[tuple[str, str]] = set()  # (rollout, process) pairs for which the server was asked
@@ -40,7 +42,8 @@ class RolloutWatch:
     async def run(self) -> None:
         while True:
             try:
-                await self.look()
+                if (await self._together.read()).rolling:
+                    await self.look()
             except Error as error:
                 logger.error("the database did not answer (%s); rollouts wait", error)
                 await sync_to_async(close_old_connections)()

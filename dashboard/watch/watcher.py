@@ -30,6 +30,7 @@ from dashboard.watch.noted_watch import NotedWatch
 from dashboard.watch.periodic import Result, periodic_tasks, run_periodically
 from dashboard.watch.reconciler import Reconciler
 from dashboard.watch.rollout_watch import RolloutWatch
+from dashboard.watch.together import Together
 
 logger = logging.getLogger(__name__)
 
@@ -167,6 +168,7 @@ async def watch_servers(changed: asyncio.Event | None = None) -> None:
     """
     changed = changed or asyncio.Event()
     watched: dict[tuple[object, ...], asyncio.Task[None]] = {}
+    together = Together()
     async with asyncio.TaskGroup() as group:
         while True:
             changed.clear()
@@ -179,7 +181,9 @@ async def watch_servers(changed: asyncio.Event | None = None) -> None:
                 found = {_connection(server): server for server in rows}
                 for gone in watched.keys() - found.keys():
                     watched.pop(gone).cancel()
-                watched |= {key: group.create_task(keep_watching(found[key])) for key in found.keys() - watched.keys()}
+                watched |= {
+                    key: group.create_task(keep_watching(found[key], together)) for key in found.keys() - watched.keys()
+                }
             with suppress(TimeoutError):
                 async with asyncio.timeout(SERVERS_S):
                     await changed.wait()
@@ -190,13 +194,13 @@ def _connection(server: Server) -> tuple[object, ...]:
     return server.pk, server.http_url, server.metrics_url, server.environment_id, server.leaving, environment
 
 
-async def keep_watching(server: Server) -> None:
+async def keep_watching(server: Server, together: Together) -> None:
     """Watch one server, and start again after any error, so that the other servers are not affected."""
     pause = SERVERS_S
     while True:
         begun = monotonic()
         try:
-            await watch_server(server)
+            await watch_server(server, together)
         except Exception as error:
             if monotonic() - begun > LONGEST_PAUSE_S:  # earlier failures are long past
                 pause = SERVERS_S
@@ -216,12 +220,12 @@ def _not_watched(error: Exception) -> str:
     return f"it tells what the dashboard cannot take ({type(error).__name__}); the log of watch says more"
 
 
-async def watch_server(server: Server) -> None:
+async def watch_server(server: Server, together: Together) -> None:
     """Reconcile one server, store its metrics and advance its rollouts, until cancelled."""
     async with AsyncServerClient(server) as client, asyncio.TaskGroup() as group:
         reader = FeedReader()
-        group.create_task(Reconciler(server, client, reader).run())
-        group.create_task(Collector(client, reader).run())
+        group.create_task(Reconciler(server, client, reader, together).run())
+        group.create_task(Collector(client, reader, together).run())
         if server.environment is None or server.environment.name == PRODUCTION:  # rollouts move production's clients
-            group.create_task(RolloutWatch(client, reader).run())
+            group.create_task(RolloutWatch(client, reader, together).run())
         group.create_task(NotedWatch(client).run())

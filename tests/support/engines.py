@@ -52,10 +52,13 @@ class Engine:
         self._process = subprocess.Popen(self._command, **quiet, **self._how)
         wait_until(lambda: _listens(self.port), START_TIMEOUT_S, f"the answer of {self._command[0]}")
 
-    def signal(self, number: signal.Signals) -> None:
+    def processes(self) -> list[psutil.Process]:
         assert self._process is not None
         first = psutil.Process(self._process.pid)
-        for process in (first, *first.children(recursive=True)):
+        return [first, *first.children(recursive=True)]
+
+    def signal(self, number: signal.Signals) -> None:
+        for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
 

@@ -1,0 +1,207 @@
+"""One real `manage.py watch` with a real PostgreSQL, and stand-ins for the servers of production."""
+
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import psycopg
+
+from tests.support import engines
+from tests.support.model_factory import onnx_scale
+from tests.support.ports import HOST, free_ports
+from tests.support.serving_process import ROOT, wait_until
+
+LONG_S = 300.0  # the longest wait for a condition
+LOCAL = {"trust_env": False, "timeout": 10.0}
+
+
+class House:
+    """A dashboard without web process and worker. Its servers are named by their ports.
+
+    real: whether they are real servers instead of stand-ins.
+    """
+
+    def __init__(self, servers: int, models: int, busy: int) -> None:
+        self.ports = free_ports(servers)
+        self._models, self._busy = models, busy
+        self._stack = ExitStack()
+        self._folder = Path()
+
+    def __enter__(self) -> "House":
+        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-fleet-")))
+        counted = ("shared_preload_libraries=pg_stat_statements", "pg_stat_statements.track=top")
+        self._engine = self._stack.enter_context(engines.postgres(*counted))
+        self.database = engines.new_database(self._engine.port, "fleet")
+        with psycopg.connect(self.database, autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION pg_stat_statements")
+        os.environ |= {
+            "DATABASE_URL": self.database,
+            "SLIPWAY_DATA": str(self._folder / "data"),
+            "DJANGO_SETTINGS_MODULE": "dashboard.settings",
+            **{f"SLIPWAY_{name}_KEY": secrets.token_hex(32) for name in ("SECRET", "CONTROL", "INFER")},
+        }
+        import django
+
+        django.setup()
+        self._fill()
+        self._stand_in = self._program("-m", "benchmarks.fleet.stand_in", *self._given(), stdin=subprocess.PIPE)
+        wait_until(lambda: self._answers(self.ports[-1]), LONG_S, "the stand-ins")
+        self._watch = self._program("manage.py", "watch")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _given(self) -> list[str]:
+        from django.conf import settings
+
+        ports = [str(port) for port in self.ports]
+        return [str(settings.MODEL_REPOSITORY), "--key", "key", "--busy", str(self._busy), "--ports", *ports]
+
+    def _program(self, *arguments: str, **how: Any) -> psutil.Process:
+        log = self._stack.enter_context((self._folder / f"log-{len(arguments)}").open("wb"))
+        process = subprocess.Popen([sys.executable, *arguments], cwd=ROOT, stdout=log, stderr=log, **how)
+        self._stack.callback(process.wait)
+        self._stack.callback(process.terminate)
+        self._orders = process.stdin or getattr(self, "_orders", None)
+        return psutil.Process(process.pid)
+
+    def _fill(self) -> None:
+        from django.conf import settings
+        from django.contrib.auth import get_user_model
+        from django.core.management import call_command
+
+        from dashboard.access.authorisation import Actor
+        from dashboard.catalog.services import model_load
+        from dashboard.configuration.drift import model_adopt
+        from dashboard.models import Server, ServerEnvironment, ServerState
+        from dashboard.shared.sealing import seal
+
+        call_command("migrate", verbosity=0)
+        self.actor = Actor(user=get_user_model().objects.create_superuser("admin"))
+        production = ServerEnvironment.objects.get(name="production")
+        production.control_key = seal("key")
+        production.save()
+        for port in self.ports:
+            address = f"http://{HOST}:{port}"
+            row = {"http_url": address, "metrics_url": address, "grpc_url": f"{HOST}:{port}", "environment": production}
+            ServerState.objects.create(server=Server.objects.create(name=f"s-{port}", **row))
+        for number in range(self._models):
+            name = f"model-{number:04}"
+            onnx_scale(Path(settings.MODEL_REPOSITORY), name)
+            model_load(model=model_adopt(name=name, actor=self.actor), actor=self.actor)
+
+    # -- changes and their arrival ---------------------------------------------------------------------------------
+    def publish(self, name: str) -> tuple[int, float]:
+        """Make another release of a model, as a person who has changed its files; return its number and the time of the commit."""
+        from django.conf import settings
+
+        from dashboard.configuration.drift import drift_adopt
+        from dashboard.models import Model
+
+        model = Model.objects.get(name=name)
+        onnx_scale(Path(settings.MODEL_REPOSITORY), name, version=model.last_number + 1, config=None)
+        release = drift_adopt(model=model, actor=self.actor)
+        return release.number, time.time()
+
+    def behave(self, mode: str, ports: list[int]) -> None:
+        self._orders.write(f"{mode} {' '.join(map(str, ports))}\n".encode())
+        self._orders.flush()
+
+    def arrivals(self, name: str, release: int, ports: list[int]) -> dict[int, float]:
+        """Return when each server had loaded a release, by its port, for those that have."""
+        with httpx.Client(**LOCAL) as client:
+            told = {port: client.get(f"http://{HOST}:{port}/stand-in/loads").json() for port in ports}
+        return {
+            port: min(at)
+            for port, rows in told.items()
+            if (at := [row[2] for row in rows if row[:2] == [name, release]])
+        }
+
+    def arrived(self, name: str, release: int, ports: list[int]) -> dict[int, float]:
+        found: dict[int, float] = {}
+
+        def all_have() -> bool:
+            found.update(self.arrivals(name, release, [port for port in ports if port not in found]))
+            time.sleep(0.2)
+            return len(found) == len(ports)
+
+        wait_until(all_have, LONG_S, f"release {release} of {name} on {len(ports)} servers")
+        return found
+
+    def settled(self) -> None:
+        """Wait until the database says that every server serves every model."""
+        wanted = self._models * len(self.ports)
+        wait_until(
+            lambda: self._pause() or self.count("modelstate WHERE state = 'READY'") == wanted, LONG_S, "all models"
+        )
+
+    def _pause(self) -> None:
+        assert self._watch.is_running(), (self._folder / "log-2").read_text()[-2000:]
+        time.sleep(0.5)
+
+    def count(self, rows: str) -> int:
+        with psycopg.connect(self.database) as connection:
+            found = connection.execute(f"SELECT count(*) FROM dashboard_{rows}").fetchone()  # type: ignore[arg-type]
+        return int(found[0]) if found else 0
+
+    # -- costs -----------------------------------------------------------------------------------------------------
+    def cost(self, work: Callable[[], object]) -> dict[str, float]:
+        """Return what `watch` and PostgreSQL spent while something was done, for each second."""
+        before, began = self._spent(), time.monotonic()
+        work()
+        seconds = time.monotonic() - began
+        return {name: (value - before[name]) / seconds for name, value in self._spent().items()}
+
+    def _spent(self) -> dict[str, float]:
+        with psycopg.connect(self.database) as connection:
+            calls = connection.execute("SELECT sum(calls) FROM pg_stat_statements").fetchone()
+            size = connection.execute("SELECT pg_total_relation_size('dashboard_metricsample')").fetchone()
+        assert calls is not None and size is not None
+        own = self._watch.cpu_times()
+        engine = self._engine.processes()
+        return {
+            "watch": own.user + own.system,
+            "postgres": sum(sum(process.cpu_times()[:4]) for process in engine),
+            "stand_ins": sum(self._stand_in.cpu_times()[:2]),
+            "statements": float(calls[0] or 0),
+            "samples": float(self.count("metricsample")),
+            "bytes": float(size[0]),
+        }
+
+    def resources(self) -> str:
+        sockets = len(self._watch.net_connections())
+        return f"{self._watch.memory_info().rss >> 20} MiB resident, {sockets} sockets, {self._watch.num_threads()} threads"
+
+    def statements(self, most: int = 12) -> list[tuple[int, str]]:
+        with psycopg.connect(self.database) as connection:
+            query = "SELECT calls, left(query, 150) FROM pg_stat_statements ORDER BY calls DESC LIMIT %s"
+            return [(int(calls), str(text)) for calls, text in connection.execute(query, (most,))]
+
+    def forget_statements(self) -> None:
+        with psycopg.connect(self.database, autocommit=True) as connection:
+            connection.execute("SELECT pg_stat_statements_reset()")
+
+    @property
+    def watch_pid(self) -> int:
+        return self._watch.pid
+
+    @property
+    def log(self) -> str:
+        return (self._folder / "log-2").read_text(errors="replace")
+
+    def _answers(self, port: int) -> bool:
+        try:
+            return httpx.get(f"http://{HOST}:{port}/v2", **LOCAL).status_code == 200
+        except httpx.HTTPError:
+            time.sleep(0.2)
+            return False
