@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('dashboard', '0045_orders'),
+        ('dashboard', '0046_kubernetes'),
     ]
 
     expands = "An earlier program takes a server that is left out for one that was reached."
