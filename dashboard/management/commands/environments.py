@@ -1,4 +1,4 @@
-"""`manage.py environments`: lists, adds, changes and removes environments, their servers, and what they want; deploys releases."""
+"""`manage.py environments`: lists, adds, changes and removes environments, their servers and wishes; deploys releases."""
 
 import sys
 import time
@@ -36,7 +36,9 @@ _LISTED = 20
 
 class Command(BaseCommand):
     requires_system_checks = []
-    help = "List, add, change and remove environments, their servers, and what they want; deploy. It acts as the system."
+    help = (
+        "List, add, change and remove environments, their servers and wishes; deploy releases. It acts as the system."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, parser_class=CommandParser)
@@ -172,7 +174,9 @@ class Command(BaseCommand):
         for one in asked:
             self.stdout.write(f"{'met' if one.met else 'missing'}  {sentence(one.said)}")
         if not all(one.met for one in asked):
-            raise CommandError(f"Release {release.number} of '{model.name}' cannot be deployed to {environment.name} yet.")
+            raise CommandError(
+                f"Release {release.number} of '{model.name}' cannot be deployed to {environment.name} yet."
+            )
 
 
 def _line(deployment: Deployment) -> str:
@@ -187,13 +191,17 @@ def _deployments(actions: Any) -> None:
     for parser in (start, promote):
         parser.add_argument("environment")
         parser.add_argument("model")
-        parser.add_argument("--at-once", type=int, default=1, metavar="N", help="the most servers that change at a time")
+        parser.add_argument(
+            "--at-once", type=int, default=1, metavar="N", help="the most servers that change at a time"
+        )
         parser.add_argument("--order", nargs="+", default=[], metavar="SERVER", help="servers that come first")
         parser.add_argument("--leave-out", nargs="+", default=[], metavar="SERVER", help="servers that do not answer")
         parser.add_argument("--reason", default="")
         parser.add_argument("--wait", action="store_true", help="until it ends; fail if it stops")
     start.add_argument("release", type=int)
-    asked = actions.add_parser("requirements", help="what an environment asks of a release; fail if something is missing")
+    asked = actions.add_parser(
+        "requirements", help="what an environment asks of a release; fail if something is missing"
+    )
     for name in ("environment", "model"):
         asked.add_argument(name)
     asked.add_argument("release", type=int)
