@@ -47,9 +47,7 @@ class ModelSummary:
     latest_number: int | None
     serving_since: datetime | None = None
     warning: str = ""
-    held: Release | None = (
-        None  # the newest release, if the model is loaded and production wants another one, or no release
-    )
+    held: Release | None = None  # the newest release, if the model is loaded and production wants another one or none
     server_states: list[ModelState] = field(default_factory=list)
     archive_versions: dict[int, str] = field(
         default_factory=dict

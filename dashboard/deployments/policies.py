@@ -223,8 +223,8 @@ def policy_set(
         found = ServerEnvironment.objects.select_for_update().get(pk=environment.pk)
         if found.everything:
             raise Conflict(
-                f"environment {found.name} wants every loaded model at its newest release, which no policy can hold: let it want "
-                "exactly the releases that it wants now"
+                f"environment {found.name} wants every loaded model at its newest release, which no policy can hold: let it "
+                "want exactly the releases that it wants now"
             )
         if (loose := found.wanted.filter(release=None).select_related("model").first()) is not None:
             raise Conflict(

@@ -1,4 +1,4 @@
-"""Deployments over REST: list, start, stop, leave out, continue, go back; what an environment asks of a release, and approvals."""
+"""Deployments over REST: list, start, stop, continue, go back, leave out; what environments ask of releases, and approvals."""
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request

@@ -1,4 +1,4 @@
-"""Writes of people: start, stop, leave out, continue and go back. Each checks the state that it starts from, under the row's lock."""
+"""Writes of people: start, stop, continue, go back, leave out. Each checks the state it starts from, under the row's lock."""
 
 from collections.abc import Sequence
 

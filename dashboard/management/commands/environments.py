@@ -1,4 +1,4 @@
-"""`manage.py environments`: lists, adds, changes and removes environments, their servers, and what they want; deploys releases."""
+"""`manage.py environments`: lists, adds, changes and removes environments, their servers and wishes; deploys releases."""
 
 import sys
 import time
@@ -45,7 +45,7 @@ _LISTED = 20
 class Command(BaseCommand):
     requires_system_checks = []
     help = (
-        "List, add, change and remove environments, their servers, and what they want; deploy. It acts as the system."
+        "List, add, change and remove environments, their servers and wishes; deploy releases. It acts as the system."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
