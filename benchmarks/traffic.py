@@ -8,7 +8,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 
@@ -30,6 +30,9 @@ class Traffic:
     web: yields the address of the web process that gets the next request. token, password: of an administrator. inference: the
     address of the inference server. model: an ONNX file that triples, and serves as `base`.
     """
+
+    PAUSE_S = 0.1  # between two requests of a client
+    PAUSES: ClassVar = {"inference": 0.01}
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class Traffic:
                 self.asked[phase, kind] += 1
                 took = time.monotonic() - began
                 self.slowest[phase, kind] = max(took, self.slowest.get((phase, kind), 0.0))
-                await asyncio.sleep(0.01 if kind == "inference" else 0.1)
+                await asyncio.sleep(self.PAUSES.get(kind, self.PAUSE_S))
 
     async def _ask(self, client: httpx.AsyncClient, method: str, path: str, *good: int, **how: Any) -> httpx.Response:
         """Ask one of the web processes. Raises Failed for a status other than 200 and `good`."""
