@@ -7,6 +7,7 @@ import pytest
 from tests.support import (
     compiled_modules,
     exploring,
+    made_once,
     slowest,
     spreading,
     tls_context,
@@ -15,6 +16,7 @@ from tests.support import (
 exploring.use_profile()
 spreading.collect_without_garbage()
 tls_context.share()
+made_once.begin()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,12 +1,11 @@
 """The dashboard's web process alone, on a data folder of the test's own; its log is in the file `errors` beside that."""
 
 import contextlib
-import functools
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import httpx
 import psutil
 from django.conf import settings
 
+from tests.support.made_once import made_once
 from tests.support.ports import free_port
 from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
 
@@ -35,17 +35,13 @@ def finished(data: Path, *arguments: str) -> str:
 
 
 def migrate(data: Path) -> None:
-    """Make a data folder with an empty database. The migrations run once in a test process, because they take seconds."""
+    """Make a data folder with an empty database. The migrations run once in a run of tests, because they take seconds."""
     data.mkdir()
-    (data / "db.sqlite3").write_bytes(_migrated_database())
+    shutil.copy(made_once("migrated", _migrate) / "db.sqlite3", data)
 
 
-@functools.cache
-def _migrated_database() -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder) / "data"
-        finished(data, "manage.py", "migrate", "-v0")
-        return (data / "db.sqlite3").read_bytes()
+def _migrate(data: Path) -> None:
+    finished(data, "manage.py", "migrate", "-v0")
 
 
 @contextlib.contextmanager

@@ -72,7 +72,7 @@ class RolloutHouse:
         self.failures: Counter[str] = Counter()
 
     def __enter__(self) -> "RolloutHouse":
-        repository = self.up.data / "models"
+        repository = self.up.prepared().data / "models"
         tensors = [tensors_text(kind, [(f"{kind.upper()}0", "FP32", [1])]) for kind in ("input", "output")]
         policy = "version_policy { specific { versions: 1 } }"
         for version, factor in FACTORS.items():

@@ -11,7 +11,11 @@ from xdist.scheduler import LoadFileScheduling
 
 BROWSER = "tests/e2e/browser/"  # the files in this folder share one `manage.py up`, and run in one process
 # These files start a `manage.py up` of their own, so that they may run in parallel with the others.
-WITH_THEIR_OWN_UP = {f"{BROWSER}test_browser_{name}.py" for name in ("accessibility", "releases")}
+LONGEST = {f"{BROWSER}test_browser_{name}.py" for name in ("accessibility", "releases")}
+WITH_THEIR_OWN_UP = LONGEST | {
+    f"{BROWSER}test_browser_{name}.py"
+    for name in ("benchmark", "drift", "replay", "rollouts", "sources", "tune", "usage")
+}
 
 
 class FileScheduling(LoadFileScheduling):
@@ -31,14 +35,16 @@ def worker_count() -> int:
 
 def put_long_files_first(items: list[pytest.Item]) -> None:
     """Sort long files first, because otherwise one process would run a long file at the end while all others are idle. The
-    files for the browser, which run in one process, take longest."""
+    files for the browser that run in one process take longest."""
     items.sort(key=_turn)
 
 
 def _turn(item: pytest.Item) -> int:
     if _shares_up(item.nodeid):
         return 0
-    return 1 if item.get_closest_marker("long") or item.get_closest_marker("browser") else 2
+    if item.nodeid.partition("::")[0] in LONGEST:
+        return 1
+    return 2 if item.get_closest_marker("long") or item.get_closest_marker("browser") else 3
 
 
 def collect_without_garbage() -> None:

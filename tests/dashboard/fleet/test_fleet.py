@@ -48,6 +48,7 @@ from dashboard.supervisor.installation import SERVER_GONE
 from dashboard.watch import discovery, watcher
 from tests.dashboard.conftest import text_of
 from tests.dashboard.processes import FixedServer, fixed_server
+from tests.dashboard.watch.watching import nothing, watching
 from tests.support import model_factory
 from tests.support.serving_process import PATIENCE_S
 
@@ -86,30 +87,6 @@ def want(name: str, state: str = DesiredState.LOADED) -> Model:
 def ready(server: str) -> set[tuple[str, int]]:
     rows = ModelState.objects.filter(server__name=server, state="READY")
     return set(rows.values_list("model_name", "version"))
-
-
-def watching(*phases: tuple[Callable[[], object], Callable[[], bool]]) -> None:
-    """Watch all servers of the database; in each phase do something, then wait for its condition."""
-
-    async def scenario() -> None:
-        running = asyncio.create_task(watcher.watch_servers())
-        try:
-            for act, condition in phases:
-                await sync_to_async(act)()
-                async with asyncio.timeout(PATIENCE_S):
-                    while not await sync_to_async(condition)():
-                        if running.done():
-                            running.result()
-                        await asyncio.sleep(0.05)
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-
-    async_to_sync(scenario)()
-
-
-def nothing() -> None:
-    pass
 
 
 def test_a_server_that_hangs_delays_no_other_one(

@@ -30,8 +30,8 @@ from dashboard.watch import watcher
 from repository.core.histogram import BOUNDS_US
 from tests.dashboard.conftest import text_of
 from tests.dashboard.processes import FixedServer, fixed_server
+from tests.dashboard.watch.watching import nothing, watching
 from tests.support import model_factory
-from tests.support.serving_process import PATIENCE_S
 
 pytestmark = [pytest.mark.django_db]
 
@@ -205,7 +205,7 @@ def test_an_index_whose_version_is_no_number_is_reported_of_that_server_alone(
         ready = ModelState.objects.filter(model_name="wanted", state="READY").exists()
         return ready and state.state == ServerStatus.DOWN and "version 'v1'" in state.last_reason
 
-    watched_until(both_known)
+    watching((nothing, both_known))
     assert not ModelState.objects.filter(server=wrong).exists()
 
 
@@ -239,7 +239,7 @@ def test_a_server_that_ends_its_own_tasks_ends_no_others(
         ready = ModelState.objects.filter(model_name="wanted", state="READY").exists()
         return ready and ServerState.objects.get(server=wrong).state == ServerStatus.DOWN
 
-    watched_until(known)
+    watching((nothing, known))
     assert "ZeroDivisionError" in ServerState.objects.get(server=wrong).last_reason
 
 
@@ -294,14 +294,14 @@ def test_a_feed_that_is_not_understood_is_said_on_the_page_and_once_in_the_log(
     odd.body = b"[]"
     odd.events = (("hello", HELLO), ("stats", {**STATS, "time": "now"}))
     caplog.set_level("WARNING")
-    watched_until(lambda: bool(ServerState.objects.get(server=row).info.get("feed")))
+    watching((nothing, lambda: bool(ServerState.objects.get(server=row).info.get("feed"))))
     warnings = [one for one in caplog.records if "what it streams" in one.getMessage()]
     assert [one.levelname for one in warnings] == ["WARNING"]
     page = text_of(as_person(), "/servers/")
     assert page.count("This server gives no metrics") == 1
     assert "is not understood, at" in page
     odd.events = (("hello", HELLO), *(("stats", {**STATS, "time": float(at)}) for at in (1, 2, 3)))
-    watched_until(lambda: ServerState.objects.get(server=row).info.get("feed") == "")
+    watching((nothing, lambda: ServerState.objects.get(server=row).info.get("feed") == ""))
     assert "This server gives no metrics" not in text_of(as_person(), "/servers/")
 
 
@@ -374,19 +374,3 @@ def test_what_comes_byte_by_byte_for_ever_is_no_answer(odd: OddServer, monkeypat
                 await anext(client.feed())
 
     asyncio.run(ask())
-
-
-def watched_until(condition: Callable[[], bool]) -> None:
-    async def scenario() -> None:
-        running = asyncio.create_task(watcher.watch_servers())
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                while not await sync_to_async(condition)():
-                    if running.done():
-                        running.result()
-                    await asyncio.sleep(0.05)
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-
-    async_to_sync(scenario)()

@@ -73,7 +73,7 @@ class Watch:
 def slipway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """`manage.py up` with the example models."""
     with Up(tmp_path_factory.mktemp("slipway") / "data", SLIPWAY_ADMIN_PASSWORD=PASSWORD) as up:
-        yield up.start()
+        yield up.prepared().start()
 
 
 # Of the folder, not of the session: while it runs, Playwright's event loop is in the way of asynchronous tests.
@@ -94,8 +94,9 @@ def chromium(playwright: Playwright) -> Iterator[Browser]:
 
 
 def new_context(browser: Browser, up: Up, **options: Any) -> BrowserContext:
-    """For pages of this dashboard."""
-    context = browser.new_context(base_url=up.dashboard_url, **options)
+    """For pages of this dashboard, without motion: Chromium draws a dot that breathes 60 times a second, and a colour that
+    changes slowly has no contrast to speak of."""
+    context = browser.new_context(base_url=up.dashboard_url, reduced_motion="reduce", **options)
     context.set_default_timeout(TIMEOUT_MS)
     return context
 

@@ -53,7 +53,7 @@ MOST_SHIFT = 0.02
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """`manage.py up` with a model that failed, one that is degraded, and one that is asleep."""
     with Up(tmp_path_factory.mktemp("slipway") / "data", SLIPWAY_ADMIN_PASSWORD=PASSWORD, **SOURCES) as up:
-        up.start()
+        up.prepared().start()
         with Person(up.dashboard_url) as person:
             prepare(person)
         yield up
@@ -61,8 +61,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 @pytest.fixture(scope="module")
 def view(house: Up, chromium: Browser) -> Iterator[Page]:
-    """Without motion: while a colour changes slowly, it has no contrast to speak of."""
-    context = new_context(chromium, house, reduced_motion="reduce")
+    context = new_context(chromium, house)
     page = context.new_page()
     sign_in(page)
     yield page
@@ -72,7 +71,7 @@ def view(house: Up, chromium: Browser) -> Iterator[Page]:
 @pytest.fixture(scope="module")
 def shifting(house: Up, chromium: Browser) -> Iterator[Page]:
     """A page that counts its layout shifts."""
-    context = new_context(chromium, house, reduced_motion="reduce")
+    context = new_context(chromium, house)
     context.add_init_script(SHIFTS)
     page = context.new_page()
     sign_in(page)
@@ -190,7 +189,7 @@ def test_what_an_upload_asks_and_refuses_is_accessible(view: Page) -> None:
 
 
 def test_the_sign_in_is_accessible_when_it_refuses_too(house: Up, chromium: Browser) -> None:
-    context = new_context(chromium, house, reduced_motion="reduce")
+    context = new_context(chromium, house)
     page = context.new_page()
     page.goto("/sign-in")
     assert findings(page) == []

@@ -33,7 +33,7 @@ class TritonPythonModel:
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory, chromium: Browser) -> Iterator[House]:
     with Up(tmp_path_factory.mktemp("benchmark") / "data", SLIPWAY_ADMIN_PASSWORD=PASSWORD) as up:
-        up.start()
+        up.prepared().start()
         context = new_context(chromium, up, viewport={"width": 1440, "height": 1000})
         page = context.new_page()
         sign_in(page)

@@ -68,7 +68,7 @@ SERVER, WATCH, DASHBOARD = ("-m", "serving"), ("manage.py", "watch"), ("-m", "da
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     with Up(tmp_path_factory.mktemp("releases") / "data", SLIPWAY_ADMIN_PASSWORD=PASSWORD) as running:
-        yield running.start()
+        yield running.prepared().start()
 
 
 @pytest.fixture(scope="module")

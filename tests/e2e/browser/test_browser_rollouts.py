@@ -61,12 +61,12 @@ def up(other: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     listed.write_text(json.dumps({f"http://{other.http}": {}}))
     folder = tmp_path_factory.mktemp("rollouts") / "data"
     with Up(folder, SLIPWAY_ADMIN_PASSWORD=PASSWORD, SLIPWAY_TRAFFIC_REMOTES=str(listed)) as running:
-        yield running.start()
+        yield running.prepared().start()
 
 
 @pytest.fixture(scope="module")
 def visit(up: Up, chromium: Browser) -> Iterator[House]:
-    context = new_context(chromium, up, viewport={"width": 1440, "height": 1000}, reduced_motion="reduce")
+    context = new_context(chromium, up, viewport={"width": 1440, "height": 1000})
     page = context.new_page()
     sign_in(page)
     house = House(up, page)

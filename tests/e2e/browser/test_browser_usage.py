@@ -21,12 +21,12 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     folder = tmp_path_factory.mktemp("usage") / "data"
     price = {"SLIPWAY_DEVICE_HOUR_PRICE": "2.50 EUR"}
     with Up(folder, SLIPWAY_ADMIN_PASSWORD=PASSWORD, SLIPWAY_REQUIRE_TOKENS="1", **price) as running:
-        yield running.start()
+        yield running.prepared().start()
 
 
 @pytest.fixture
 def page(up: Up, chromium: Browser) -> Iterator[Page]:
-    context = new_context(chromium, up, viewport={"width": 1440, "height": 1000}, reduced_motion="reduce")
+    context = new_context(chromium, up, viewport={"width": 1440, "height": 1000})
     page = context.new_page()
     sign_in(page)
     watch = Watch(page, urlsplit(up.dashboard_url).netloc)
