@@ -1,6 +1,6 @@
 """Writes of people: start, stop, continue, go back, leave out. Each checks the state it starts from, under the row's lock."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
@@ -213,7 +213,7 @@ def _what(deployment: Deployment) -> str:
 
 
 def _record(
-    actor: Actor, deployment: Deployment, act: str, summary: str, more: dict[str, object] | None = None
+    actor: Actor, deployment: Deployment, act: str, summary: str, more: Mapping[str, object] | None = None
 ) -> None:
     after = {"deployment": deployment.pk, "release": deployment.release.number, **(more or {})}
     audit_record(actor=actor, action=f"deployment.{act}", summary=summary, model=deployment.model, after=after)
