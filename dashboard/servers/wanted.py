@@ -44,7 +44,9 @@ def _wishes(server: Server) -> list[tuple[int, int, int | None, int]]:
     """Return the wishes for a server: rank, model, release and generation; of two for one model, the last counts."""
     if server.environment_id is None:
         return []
-    reached = DeploymentServer.objects.filter(server=server.pk, deployment__state__in=OPEN).exclude(state__in=UNREACHED)
+    reached = DeploymentServer.objects.filter(server=server.pk, deployment__state__in=OPEN).exclude(
+        state__in=UNREACHED
+    )
     rows = WantedRelease.objects.filter(environment=server.environment_id).order_by()
     both = rows.annotate(rank=Value(0, IntegerField())).values_list("rank", "model", "release", "generation")
     of_deployments = reached.order_by().annotate(rank=Value(1, IntegerField()))
@@ -54,8 +56,8 @@ def _wishes(server: Server) -> list[tuple[int, int, int | None, int]]:
 
 @dataclass(frozen=True, slots=True)
 class ProductionWants:
-    """What production wants. everything: whether it wants each loaded model. releases: the ids of the releases that it names,
-    by the model's id; None for the newest."""
+    """What production wants. everything: whether it wants each loaded model. releases: the ids of the releases that it names, by
+    the model's id; None for the newest."""
 
     everything: bool
     releases: dict[int, int | None]
