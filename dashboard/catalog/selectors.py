@@ -4,16 +4,15 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, NamedTuple
 
 from django.db.models import OuterRef, QuerySet, Subquery
 
 from dashboard.models import Model, ModelState, ModelSync, Release, ReleaseSpan, Rollout, Version
-from dashboard.releases.life import begun_releases
 from dashboard.releases.selectors import reporting_server
 from dashboard.releases.storage import managed_repository
 from dashboard.servers.selectors import of_production
-from dashboard.servers.wanted import ProductionWants, production_wants
+from dashboard.servers.wanted import InProduction, should_load, with_production
 from dashboard.shared.changes import kept_while_unchanged
 from dashboard.shared.choices import DesiredState, ModelStatus, VersionState, version_word
 from dashboard.shared.exceptions import NotFound
@@ -130,15 +129,14 @@ def model_get(name: str) -> Model:
 @kept_while_unchanged
 def models_standing() -> tuple[Standing, ...]:
     """Return the Standing of every model, ordered by name."""
-    columns = ("pk", "name", "tags", "desired_state", "newest_release")
+    columns = ("pk", "name", "tags", "desired_state", "newest_release", "pinned", "everything", "wished")
     rows = list(_with_parts(Model.objects.all()).values_list(*columns))
-    wants = production_wants()
-    named = {row[0]: wants.releases.get(row[0]) or row[4] for row in rows}
-    wanted = dict(Release.objects.filter(pk__in=filter(None, named.values())).values_list("pk", "versions"))
+    named = {pk for row in rows if (pk := row[5] or row[4])}
+    wanted = dict(Release.objects.filter(pk__in=named).values_list("pk", "versions"))
     states, errors, backends = _reports_of_all(), _sync_errors(), _newest_formats()
     found = []
-    for pk, name, tags, wish, _ in rows:
-        desired, release = _desired(wants, pk, wish), named[pk]
+    for pk, name, tags, desired_state, newest, pinned, everything, wished in rows:
+        desired, release = _desired(desired_state, everything, wished), pinned or newest
         state, _ = _judge(desired, wanted.get(release or 0, []), states[name], errors.get(pk, ""))
         serves = any(report.word == "ready" for report in states[name])
         found.append(Standing(pk, name, tags, desired, state, backends.get(pk, ""), serves))
@@ -187,14 +185,14 @@ class _Report(NamedTuple):
     reason: str
 
 
-class _Newest(TypedDict):
+class _Newest(InProduction):
     newest_release: int | None
 
 
 def _with_parts(models: QuerySet[Model]) -> "QuerySet[WithAnnotations[Model, _Newest]]":
     newest = Release.objects.filter(model=OuterRef("pk"), continues=None).order_by("-number")
     # A fingerprint is long, and no list shows it.
-    return models.defer("fingerprint").annotate(newest_release=Subquery(newest.values("pk")[:1]))
+    return with_production(models.defer("fingerprint")).annotate(newest_release=Subquery(newest.values("pk")[:1]))
 
 
 def _published(models: Iterable[Model]) -> dict[int, list[tuple[int, str]]]:
@@ -240,16 +238,13 @@ def _summaries(models: "Iterable[WithAnnotations[Model, _Newest]]") -> list[Mode
     rows = list(models)
     states, errors, published = _states(rows), _sync_errors(rows), _published(rows)
     releases = Release.objects.select_related("rollout__base").defer("text", "rollout__base__text")
-    wants = production_wants()
-    begun = begun_releases(wants.releases[row.pk] for row in rows if wants.releases.get(row.pk))
-    wanted = {row.pk: begun.get(wants.releases.get(row.pk) or 0) or row.newest_release for row in rows}
-    found = releases.in_bulk({pk for row in rows for pk in (row.newest_release, wanted[row.pk]) if pk})
+    found = releases.in_bulk({pk for row in rows for pk in (row.newest_release, row.pinned) if pk})
     serving, archives = _serving(rows), _archive_versions(rows)
     return [
         _summary(
             row,
-            _desired(wants, row.pk, row.desired_state),
-            found.get(wanted[row.pk] or 0),
+            _desired(row.desired_state, row.everything, row.wished),
+            found.get(row.pinned or row.newest_release or 0),
             found.get(row.newest_release or 0),
             serving.get(row.pk),
             states[row.name],
@@ -268,8 +263,10 @@ def _serving(models: Iterable[Model]) -> dict[int, ReleaseSpan]:
     return {span.model_id: span for span in spans}
 
 
-def _desired(wants: ProductionWants, model_id: int, desired: str) -> DesiredState:
-    return DesiredState.LOADED if wants.loaded(model_id, desired) else DesiredState.UNLOADED
+def _desired(desired: str, everything: bool, wished: bool) -> DesiredState:
+    """Return the desired state in production."""
+    there = should_load(desired=desired, everything=everything, wished=wished)
+    return DesiredState.LOADED if there else DesiredState.UNLOADED
 
 
 def _summary(

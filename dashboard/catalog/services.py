@@ -10,7 +10,7 @@ from dashboard.releases.bucket import bucket_point_soon, bucket_ready, bucket_re
 from dashboard.releases.selectors import current_document
 from dashboard.releases.services import generation_bump, model_want
 from dashboard.releases.storage import managed_repository
-from dashboard.servers.wanted import production_wants
+from dashboard.servers.wanted import with_production
 from dashboard.shared.choices import DesiredState, ModelStatus, UploadState, VersionState
 from dashboard.shared.exceptions import Conflict, Invalid
 from dashboard.shared.release import check_references
@@ -48,8 +48,7 @@ def _want(model: Model, desired: DesiredState, actor: Actor) -> Model:
         if desired == DesiredState.LOADED:
             model_want(model=model, document=current_document(model), actor=actor)
         else:
-            wants = production_wants()
-            if not wants.everything and model.pk in wants.releases:
+            if with_production(Model.objects.filter(pk=model.pk)).filter(everything=False, wished=True).exists():
                 raise Conflict(f"production wants '{model.name}' by choice: take it out there, in what is wanted")
             model.desired_state = desired
             model.save(update_fields=["desired_state"])

@@ -81,7 +81,10 @@ def deployment_start(
             for place, server in enumerate(servers)
         )
         why = f": {made.reason}" if made.reason else ""
-        more = {"servers": [one.name for one in servers if one.name not in leave_out], "left_out": sorted(leave_out)}
+        more: dict[str, object] = {
+            "servers": [one.name for one in servers if one.name not in leave_out],
+            "left_out": sorted(leave_out),
+        }
         _record(actor, made, "start", f"Started to deploy {_what(made)}{why}", more)
     return made
 

@@ -42,7 +42,7 @@ the span ends at the first one and another span begins at the second. This happe
 its clock was set.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -174,14 +174,9 @@ def serving(*, server: Server, releases: Mapping[int, int]) -> None:
 
 def _find_begun(serving: Mapping[int, int]) -> dict[int, int]:
     """Return the releases that these rows begin or continue, without those that were deleted meanwhile with their models."""
-    begun = begun_releases(serving.values())
+    rows = Release.objects.filter(pk__in=serving.values()).values_list("pk", "continues")
+    begun = {pk: continues or pk for pk, continues in rows}
     return {model: begun[release] for model, release in serving.items() if release in begun}
-
-
-def begun_releases(ids: Iterable[int | None]) -> dict[int, int]:
-    """Return the id of the release that each of these rows begins or continues, without those that are gone."""
-    rows = Release.objects.filter(pk__in=list(ids)).values_list("pk", "continues")
-    return {pk: continues or pk for pk, continues in rows}
 
 
 def lost(*, server: Server, at: datetime) -> None:

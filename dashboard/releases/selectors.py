@@ -5,18 +5,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
+from typing import Any
 
 from django.db.models import BigIntegerField, F, Max, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from dashboard.models import Model, Release, ReleaseCheck, ReleaseSpan, Server, Version
-from dashboard.releases.life import Facts, begun_releases, state_of
+from dashboard.releases.life import Facts, state_of
 from dashboard.releases.rollout_states import UNDER_WAY, taken_out, unfinished
-from dashboard.servers.wanted import production_wants
+from dashboard.servers.wanted import should_load, with_production
 from dashboard.shared.choices import DesiredState, ReleaseState, VersionState
 from dashboard.shared.exceptions import NotFound
 from repository.config.document import NOTHING, Document
 
+_WANTED = ("everything", "wished", "pinned")
+_GONE: dict[str, Any] = dict.fromkeys(("newest", "desired_state", *_WANTED))  # a model that was deleted meanwhile
 _CANDIDATES = 20
 _LOOKED_BACK = 500  # the most releases that `way_back` searches
 
@@ -159,9 +162,7 @@ def lives_of(rows: Iterable[Release], server: Server | None = None) -> list[Rele
     begun = {row.pk: row.continues_id or row.pk for row in found}
     newest_begun = Max("releases__number", filter=Q(releases__continues=None))
     models = Model.objects.filter(pk__in={row.model_id for row in found}).annotate(newest=newest_begun)
-    known = {pk: (newest, state) for pk, newest, state in models.values_list("pk", "newest", "desired_state")}
-    wants = production_wants()
-    named = begun_releases(wants.releases[pk] for pk in known if wants.releases.get(pk))
+    known = {one["pk"]: one for one in with_production(models).values("pk", "newest", "desired_state", *_WANTED)}
     spans: dict[int, list[ReleaseSpan]] = defaultdict(list)
     for span in ReleaseSpan.objects.filter(release__in=begun.values(), server=reporter):
         spans[span.release_id].append(span)
@@ -169,13 +170,13 @@ def lives_of(rows: Iterable[Release], server: Server | None = None) -> list[Rele
     lives = []
     for row in found:
         own, check = spans[begun[row.pk]], checks.get(begun[row.pk])
-        newest, desired = known.get(row.model_id, (0, ""))
-        pinned = named.get(wants.releases.get(row.model_id) or 0)
-        is_newest = newest == row.begun.number
+        model = known.get(row.model_id, _GONE)
+        newest, desired = model["newest"] == row.begun.number, model["desired_state"]
+        there = should_load(desired=desired, everything=model["everything"], wished=model["wished"])
         facts = Facts(
-            newest=is_newest,
+            newest=newest,
             loaded=desired == DesiredState.LOADED,
-            wanted=wants.loaded(row.model_id, desired) and (pinned == begun[row.pk] if pinned else is_newest),
+            wanted=there and (model["pinned"] == begun[row.pk] if model["pinned"] else newest),
             serves=any(span.ended_at is None for span in own),
             served=bool(own),
             check=check,

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import NamedTuple, NoReturn, cast
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 from django.utils.text import capfirst
 
@@ -40,7 +41,7 @@ from dashboard.rollouts.plan import (
     weight_in_words,
 )
 from dashboard.rollouts.remotes import refuse_unlisted
-from dashboard.servers.wanted import production_wants
+from dashboard.servers.wanted import with_production
 from dashboard.shared.choices import DesiredState, ReleaseKind, ReleaseState, RolloutKind, RolloutState
 from dashboard.shared.exceptions import Conflict, Invalid, WrongState
 from dashboard.shared.repository_errors import repository_errors
@@ -375,8 +376,8 @@ def _startable(model: Model, candidate: Arm, stable: JsonObject | None) -> Relea
         raise Conflict(
             f"release {newest.begun.number} of '{model.name}' has failed: go back, or mend it, before a rollout"
         )
-    wants = production_wants()
-    if wants.releases.get(model.pk) is not None or not wants.loaded(model.pk, model.desired_state):
+    elsewhere = Q(pinned__isnull=False) | Q(everything=False, wished=False)
+    if with_production(Model.objects.filter(pk=model.pk)).filter(elsewhere).exists():
         raise Conflict(f"production takes releases of '{model.name}' by deployments only, and a rollout makes others")
     policy = newest.document.traffic
     if policy is not None and not Rollout.objects.filter(name=str(policy["rollout"]), model=model).exists():

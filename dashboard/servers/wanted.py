@@ -3,15 +3,18 @@ Only reads; the rooms `fleet` and `deployments` write."""
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from django.db.models import F, IntegerField, QuerySet, Value
+from django.db.models import Exists, F, IntegerField, OuterRef, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce
 
 from dashboard.models import DeploymentServer, Model, Server, ServerEnvironment, WantedRelease
 from dashboard.models.deployment import OPEN, UNREACHED
 from dashboard.models.environment import PRODUCTION
 from dashboard.shared.choices import DesiredState
+
+if TYPE_CHECKING:
+    from django_stubs_ext import WithAnnotations
 
 
 class Wanted(NamedTuple):
@@ -121,26 +124,36 @@ def _wishes(server: Server) -> "list[_Wish]":
     return [_Wish(*row[1:]) for row in sorted(both.union(more, all=True), key=lambda row: row[0])]
 
 
-@dataclass(frozen=True, slots=True)
-class ProductionWants:
-    """What production wants. everything: whether it wants each loaded model. releases: the release that it names of each model,
-    both by id; None for the newest."""
+class InProduction(TypedDict):
+    """What production wants of a model. everything: whether that is each loaded model. wished: whether it names this one.
+    pinned: the id of the release that it names, None for the newest."""
 
     everything: bool
-    releases: dict[int, int | None]
-
-    def loaded(self, model_id: int, desired: str) -> bool:
-        """Return whether a model should serve there. desired: its desired state."""
-        return desired == DesiredState.LOADED if self.everything else model_id in self.releases
+    wished: bool
+    pinned: int | None
 
 
-def production_wants() -> ProductionWants:
-    """Return what the first server of production should serve; of the wanted set if there is no server."""
-    environment = ServerEnvironment.objects.filter(name=PRODUCTION).first()
-    if environment is None:
-        return ProductionWants(True, {})
-    server = environment.servers.first() or Server(environment=environment)
-    return ProductionWants(environment.everything, {wish.model: wish.release for wish in _wishes(server)})
+def with_production(models: QuerySet[Model]) -> "QuerySet[WithAnnotations[Model, InProduction]]":
+    """Annotate models with what the first server of production should serve, in the same query."""
+    first = Server.objects.filter(environment__name=PRODUCTION).values("pk")[:1]
+    reached = _of_deployments().filter(server=Subquery(first), deployment__model=OuterRef("pk"))
+    wish = _of_environments().filter(environment__name=PRODUCTION, model=OuterRef("pk"))
+    everything = ServerEnvironment.objects.filter(name=PRODUCTION).values("everything")[:1]
+    return models.annotate(
+        everything=Coalesce(Subquery(everything), True),
+        wished=Exists(reached) | Exists(wish),
+        pinned=Coalesce(_begun(reached, "deployment__release"), _begun(wish, "release")),
+    )
+
+
+def _begun(rows: QuerySet[Any], release: str) -> Subquery:
+    """Return the id of the release that these rows name; of a further text, that of the release."""
+    return Subquery(rows.values(begun=Coalesce(f"{release}__continues", release))[:1])
+
+
+def should_load(*, desired: str, everything: bool, wished: bool) -> bool:
+    """Return whether production should serve a model. desired: its desired state. The others: as in InProduction."""
+    return desired == DesiredState.LOADED if everything else wished
 
 
 def wanted_generation(server: Server, model_id: int) -> int | None:

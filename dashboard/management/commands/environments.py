@@ -189,9 +189,7 @@ class Command(BaseCommand):
         for one in asked:
             self.stdout.write(f"{'met' if one.met else 'missing'}  {sentence(one.said)}")
         if not all(one.met for one in asked):
-            raise CommandError(
-                f"Release {release.number} of '{model.name}' cannot be deployed to {environment.name} yet."
-            )
+            raise CommandError(f"Release {release.number} of '{model.name}' does not go to {environment.name} yet.")
 
 
 def _line(deployment: Deployment) -> str:

@@ -289,7 +289,7 @@ def test_the_command_deploys_shows_and_ends(
         call_command("environments", "promote", "staging", "eu", "relu")
     wanted_set(environment=staging, model=model, actor=actor, release=2)
     DeploymentPolicy.objects.create(environment=eu, source=staging)
-    with pytest.raises(CommandError, match="cannot be deployed to eu yet"):
+    with pytest.raises(CommandError, match="does not go to eu yet"):
         call_command("environments", "requirements", "eu", "relu", "2")
     with pytest.raises(CommandError, match="has no server on which it could serve"):
         call_command("environments", "promote", "staging", "eu", "relu")

@@ -20,7 +20,7 @@ _OF_VERSIONS = re.compile(
 _ALONE = ("live", "live now", "was live", "what was live when", "live traffic", "live feed of x")
 _LIVE = re.compile(r"\blive\b", re.IGNORECASE)
 # A release is deployed to the servers of an environment, and nothing else is.
-_DEPLOY, _DEPLOYING = r"\bdeploy(ed|s)?\b", ("deployments", "fleet")
+_DEPLOY, _DEPLOYING = r"\bdeploy(ed|s)?\b(?! (the )?releases?\b)", ("deployments", "fleet")
 # Words for a thing that have another one -> the right one.
 WRONG = {
     r"\brevisions?\b": "release",
