@@ -137,7 +137,7 @@ def _failed(access: _Access, clause: str) -> DashboardError:
 
 def _no_answer(error: str) -> str:
     if "certificate" in error.lower():
-        reason = error.partition("certificate verify failed: ")[2] or error
+        reason = (error.partition("certificate verify failed: ")[2] or error).partition(" (_ssl")[0]
         return f"has a certificate that is refused ({plain(reason)[:100]}): give the CA file of the cluster"
     if "SSL" in error:
         return "does not speak TLS as it should"

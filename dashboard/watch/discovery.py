@@ -42,8 +42,8 @@ async def _look_up(environment: ServerEnvironment, changed: asyncio.Event, looku
             said = f"{error.message}; the servers that it led to stay"
             await sync_to_async(lookup_failed)(environment_id=environment.pk, error=said)
         else:
-            noted = sync_to_async(servers_found)
-            if await noted(environment_id=environment.pk, source=environment.source, found=found):
+            record = sync_to_async(servers_found)
+            if await record(environment_id=environment.pk, source=environment.source, found=found):
                 changed.set()
     except Error as error:
         logger.error("the servers of %s were not recorded (%s)", environment.source, error)

@@ -202,6 +202,8 @@ async def keep_watching(server: Server, together: Together) -> None:
         try:
             await watch_server(server, together)
         except Exception as error:
+            if await sync_to_async(_removed)(server):  # what was written of it last could not be kept
+                return
             if monotonic() - begun > LONGEST_PAUSE_S:  # earlier failures are long past
                 pause = SERVERS_S
             logger.exception("server %s is not watched: trying again in %.0f s", server.name, pause)
@@ -210,6 +212,13 @@ async def keep_watching(server: Server, together: Together) -> None:
             await sync_to_async(close_old_connections)()
         await asyncio.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE_S)
+
+
+def _removed(server: Server) -> bool:
+    try:
+        return not Server.objects.filter(pk=server.pk).exists()
+    except Error:
+        return False
 
 
 def _not_watched(error: Exception) -> str:

@@ -104,7 +104,8 @@ def watching(*phases: tuple[Callable[[], object], Callable[[], bool]], driving: 
     async def scenario() -> None:
         changed = asyncio.Event()
         parts = [asyncio.create_task(discovery.discover(changed))]
-        parts += [asyncio.create_task(watcher.watch_servers(changed))] * driving
+        if driving:
+            parts.append(asyncio.create_task(watcher.watch_servers(changed)))
         try:
             for act, condition in phases:
                 await sync_to_async(act)()
