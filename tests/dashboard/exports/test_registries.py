@@ -219,7 +219,9 @@ def test_the_command_exports_and_imports(release: Release, actor: Actor, house: 
     address = f"{house.host}/models/relu"
     assert run("push", "relu", f"{address}:cli").startswith(f"{address}:cli@sha256:")
     assert run("pull", f"{address}:cli", "--model", "copy", "--no-load") == "copy version 1"
-    assert Version.objects.get(model__name="copy").details["fetched_from"].startswith(f"an OCI registry: {address}:cli@")
+    assert (
+        Version.objects.get(model__name="copy").details["fetched_from"].startswith(f"an OCI registry: {address}:cli@")
+    )
     for arguments, said in (
         (("push", "none", address), "There is no model named 'none'"),
         (("pull", f"{address}:none"), "The registry has no 'models/relu' with 'none'"),
