@@ -53,7 +53,8 @@ def files_of(release: Release) -> dict[str, bytes | Path]:
     for path in storage.plain_files(folder):
         if parse_version(path.partition("/")[0]) is None:
             found[path] = folder / path
-    found[CONFIG_FILE] = release.document.text.encode()
+    # A name would forbid to import it under another one; without it, the folder names the model.
+    found[CONFIG_FILE] = release.document.edited(lambda config: config.ClearField("name")).text.encode()
     for number in release.versions:
         places = (repository.version_dir(name, number), repository.archived_version_dir(name, number))
         place = next((one for one in places if one.is_dir()), None)

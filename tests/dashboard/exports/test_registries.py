@@ -8,11 +8,13 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings
+from django.core.management import CommandError, call_command
 from django.test import Client
 from rest_framework.test import APIClient
 
@@ -207,6 +209,25 @@ def test_a_release_is_exported_by_page_and_rest(
     settings.EXPORT_REGISTRIES = []
     assert api.post(rest, {"address": address}).status_code == 403
     assert "export-address" not in text_of(operator, page)
+
+
+def test_the_command_exports_and_imports(release: Release, actor: Actor, house: RegistryServer) -> None:
+    def run(*arguments: str) -> str:
+        call_command("registry", *arguments, "--as", str(actor.user), stdout=(said := StringIO()), stderr=StringIO())
+        return said.getvalue().strip()
+
+    address = f"{house.host}/models/relu"
+    assert run("push", "relu", f"{address}:cli").startswith(f"{address}:cli@sha256:")
+    assert run("pull", f"{address}:cli", "--model", "copy", "--no-load") == "copy version 1"
+    assert (
+        Version.objects.get(model__name="copy").details["fetched_from"].startswith(f"an OCI registry: {address}:cli@")
+    )
+    for arguments, said in (
+        (("push", "none", address), "There is no model named 'none'"),
+        (("pull", f"{address}:none"), "The registry has no 'models/relu' with 'none'"),
+    ):
+        with pytest.raises(CommandError, match=said):
+            run(*arguments)
 
 
 def test_a_registry_with_tokens_gets_one_for_each_action(settings: Any) -> None:
