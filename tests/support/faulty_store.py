@@ -31,6 +31,7 @@ class FaultyStore:
         self.no_conditions = False  # whether the store ignores If-Match and If-None-Match
         self.held_back = ""  # a part of the path of the next write that waits for `let_through`
         self.holds, self.let_through = threading.Event(), threading.Event()
+        self.late_status = 0  # what the store says to that write
         self.after_chunk: Callable[[], None] = lambda: None  # called after each answer with content of an object
         self._lists: dict[str, bytes] = {}
         self._released = threading.Event()
@@ -74,11 +75,14 @@ class FaultyStore:
         left_out = ("connection", "expect", *(("if-match", "if-none-match") if self.no_conditions else ()))
         passed = {name: value for name, value in handler.headers.items() if name.lower() not in left_out}
         sent = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
-        if handler.command == "PUT" and self.held_back in handler.path and self.held_back:
+        late = handler.command == "PUT" and self.held_back != "" and self.held_back in handler.path
+        if late:
             self.held_back = ""
             self.holds.set()
             self.let_through.wait(PATIENCE_S)
         answer = client.request(handler.command, handler.path, headers=passed, content=sent)
+        if late:
+            self.late_status = answer.status_code
         content = answer.content
         if lists and fault == "empty list":
             content = _EMPTY.encode()
