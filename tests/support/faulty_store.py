@@ -35,13 +35,14 @@ class FaultyStore:
         self.after_chunk: Callable[[], None] = lambda: None  # called after each answer with content of an object
         self._lists: dict[str, bytes] = {}
         self._released = threading.Event()
-        proxy, client = self, httpx.Client(base_url=endpoint, timeout=PATIENCE_S)
+        self._client = httpx.Client(base_url=endpoint, timeout=PATIENCE_S)
+        proxy = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                proxy._answer(self, client)
+                proxy._answer(self)
 
             do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
 
@@ -60,8 +61,9 @@ class FaultyStore:
         self.let_through.set()
         self._server.shutdown()
         self._server.server_close()
+        self._client.close()
 
-    def _answer(self, handler: BaseHTTPRequestHandler, client: httpx.Client) -> None:
+    def _answer(self, handler: BaseHTTPRequestHandler) -> None:
         self.requests += 1
         fault, lists = self.fault, "list-type" in urlsplit(handler.path).query
         if fault == "hanging":
@@ -80,7 +82,7 @@ class FaultyStore:
             self.held_back = ""
             self.holds.set()
             self.let_through.wait(PATIENCE_S)
-        answer = client.request(handler.command, handler.path, headers=passed, content=sent)
+        answer = self._client.request(handler.command, handler.path, headers=passed, content=sent)
         if late:
             self.late_status = answer.status_code
         content = answer.content
