@@ -61,6 +61,7 @@ RELEASE_FIELDS = (
 )
 LEASE_S = 10.0  # a younger mark is that of a transaction under way
 WRITE_S = 5.0  # how long a transaction, which holds locks, waits for the bucket
+_WRITING = ".writing-"  # in the name of a mark whose pointer may have been sent
 _HANDOVER_S = 1.0  # a writer removes its mark after others can have its lock
 _NO_MODEL_S = 3600.0  # a transaction that makes a model may send its files before the row is visible
 
@@ -118,15 +119,16 @@ def bucket_transaction() -> Iterator[None]:
         yield
 
 
-def bucket_point(model: Model) -> None:
+def bucket_point(model: Model, *, again: bool = False) -> None:
     """Write a model's pointer by its rows, in the caller's transaction, which holds a lock on `model` and has changed the rows.
 
+    again: write it even if it is right, so that a late write of the pointer before is refused.
     Raises Unreachable if the bucket does not answer within WRITE_S, Conflict if it was changed by somebody else: the caller's
     transaction must end without a change.
     """
     if (bucket := managed_bucket()) is not None:
         with _writing(bucket, model.name):
-            _point(bucket, model)
+            _point(bucket, model, again=again)
 
 
 @contextmanager
@@ -147,7 +149,7 @@ def _refuse_other_writer(name: str, mark: Path) -> None:
     """Raise Conflict if another writer's lease on a model has not ended."""
     deadline = time.monotonic() + _HANDOVER_S
     since = mark.stat().st_mtime - LEASE_S  # by the clock of the file system that has all marks
-    while any(_is_lease(other, since) for other in mark.parent.glob(f"{escape(name)}.writing-*")):
+    while any(_is_lease(other, since) for other in mark.parent.glob(f"{escape(name)}{_WRITING}*")):
         if time.monotonic() > deadline:
             mark.unlink()  # nothing was sent, so this is no lease
             raise Conflict(
@@ -164,15 +166,15 @@ def _is_lease(mark: Path, since: float) -> bool:
         return False
 
 
-def _point(bucket: ManagedBucket, model: Model) -> None:
+def _point(bucket: ManagedBucket, model: Model, *, again: bool) -> None:
     before = bucket.pointer(model.name)
     refuse_other_owner(bucket)
     # The rows are read after the pointer. That the database answers proves that this process still has the lock on the model,
     # so that nobody else's pointer can be overwritten.
     document, objects = _contents(Model.objects.get(pk=model.pk), before)
-    if before is None or {**before.document, **document} != before.document:
+    if again or before is None or {**before.document, **document} != before.document:
         bucket.send(objects, relying=True)
-        bucket.point(model.name, document, before)
+        bucket.point(model.name, document | {"writing": uuid.uuid4().hex}, before)
 
 
 def bucket_point_soon(model: Model) -> None:
@@ -202,7 +204,7 @@ def bucket_reconcile() -> list[str]:
         return done
     for name, marks in _marks().items():
         try:
-            if _reconciled(bucket, name, _age_s(marks)):
+            if _reconciled(bucket, name, _age_s(marks), again=any(_WRITING in mark.name for mark in marks)):
                 for mark in marks:
                     mark.unlink(missing_ok=True)
                 done.append(name)
@@ -213,8 +215,8 @@ def bucket_reconcile() -> list[str]:
     return done
 
 
-def _reconciled(bucket: ManagedBucket, name: str, age_s: float) -> bool:
-    """Make one pointer again. Return False if a transaction about the model may be under way."""
+def _reconciled(bucket: ManagedBucket, name: str, age_s: float, *, again: bool) -> bool:
+    """Make one pointer again. Return False if a transaction about the model may be under way. again: as in `bucket_point`."""
     if age_s <= LEASE_S:
         return False
     if (model := Model.objects.filter(name=name).first()) is not None:
@@ -222,7 +224,7 @@ def _reconciled(bucket: ManagedBucket, name: str, age_s: float) -> bool:
     with bucket_transaction():
         model = Model.objects.select_for_update().filter(name=name).first()
         if model is not None:
-            bucket_point(model)
+            bucket_point(model, again=again)
         elif age_s > _NO_MODEL_S:
             bucket_remove(name)
         return model is not None or age_s > _NO_MODEL_S
@@ -317,12 +319,12 @@ def _process(_pid: int) -> str:
 
 def _writer() -> str:
     """Return the beginning of the marks of this thread's writings."""
-    return f"writing-{_process(getpid())}-{threading.get_ident()}-"
+    return f"{_WRITING}{_process(getpid())}-{threading.get_ident()}-"
 
 
 def _mark(name: str, writer: str = "") -> Path:
     """Write down, outside the transaction, that a model's pointer may come to differ from its rows."""
-    path = Path(settings.STAGING_DIR) / ".pointers" / f"{name}.{writer}{uuid.uuid4().hex}"
+    path = Path(settings.STAGING_DIR) / ".pointers" / f"{name}{writer or '.'}{uuid.uuid4().hex}"
     path.parent.mkdir(exist_ok=True)
     path.touch()
     return path

@@ -3,7 +3,8 @@
 <prefix>/slipway.json            {"format": 1, "owner": the installation that writes here}
 <prefix>/objects/<sha256>        the content of a file, however many versions and models have it
 <prefix>/models/<name>.json      {"format": 1, "model": name, "files": {path: {"sha256", "size"}}, "versions": [...],
-                                  "archived": {version: files}, "record": what restores the database}
+                                  "archived": {version: files}, "record": what restores the database,
+                                  "writing": another text each time, and so another ETag}
 
 Objects are sent first, and the pointer last: a reader sees all files of a change or none. A process that dies leaves objects
 that no pointer names, and `collect` removes them. A pointer is replaced only if it is the one that was read (If-Match); an ETag

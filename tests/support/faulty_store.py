@@ -31,16 +31,18 @@ class FaultyStore:
         self.no_conditions = False  # whether the store ignores If-Match and If-None-Match
         self.held_back = ""  # a part of the path of the next write that waits for `let_through`
         self.holds, self.let_through = threading.Event(), threading.Event()
+        self.late_status = 0  # what the store says to that write
         self.after_chunk: Callable[[], None] = lambda: None  # called after each answer with content of an object
         self._lists: dict[str, bytes] = {}
         self._released = threading.Event()
-        proxy, client = self, httpx.Client(base_url=endpoint, timeout=PATIENCE_S)
+        self._client = httpx.Client(base_url=endpoint, timeout=PATIENCE_S)
+        proxy = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                proxy._answer(self, client)
+                proxy._answer(self)
 
             do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
 
@@ -59,8 +61,9 @@ class FaultyStore:
         self.let_through.set()
         self._server.shutdown()
         self._server.server_close()
+        self._client.close()
 
-    def _answer(self, handler: BaseHTTPRequestHandler, client: httpx.Client) -> None:
+    def _answer(self, handler: BaseHTTPRequestHandler) -> None:
         self.requests += 1
         fault, lists = self.fault, "list-type" in urlsplit(handler.path).query
         if fault == "hanging":
@@ -74,11 +77,14 @@ class FaultyStore:
         left_out = ("connection", "expect", *(("if-match", "if-none-match") if self.no_conditions else ()))
         passed = {name: value for name, value in handler.headers.items() if name.lower() not in left_out}
         sent = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
-        if handler.command == "PUT" and self.held_back in handler.path and self.held_back:
+        late = handler.command == "PUT" and self.held_back != "" and self.held_back in handler.path
+        if late:
             self.held_back = ""
             self.holds.set()
             self.let_through.wait(PATIENCE_S)
-        answer = client.request(handler.command, handler.path, headers=passed, content=sent)
+        answer = self._client.request(handler.command, handler.path, headers=passed, content=sent)
+        if late:
+            self.late_status = answer.status_code
         content = answer.content
         if lists and fault == "empty list":
             content = _EMPTY.encode()

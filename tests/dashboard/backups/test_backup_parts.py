@@ -114,7 +114,7 @@ def test_a_full_or_forbidden_folder_of_backups_is_one_sentence(tmp_path: Path):
 def test_a_sealed_key_opens_only_with_its_passphrase():
     sealed = seal("right", {"key": "value"})
     assert unseal("right", sealed) == {"key": "value"}
-    for passphrase, content in (("wrong", sealed), ("right", sealed | {"nonce": seal("right", {})["nonce"]})):
+    for passphrase, content in (("wrong", sealed), ("right", sealed | {"salt": seal("right", {})["salt"]})):
         with pytest.raises(Invalid, match="passphrase is not the one"):
             unseal(passphrase, content)
 
