@@ -172,7 +172,7 @@ def staging(page: Page, slipway: Up) -> Iterator[ServerProcess]:
             return page.request.fetch(f"/api/v1/environments{path}", method=method, headers=headers, data=body or None)
 
         assert call("POST", "", name="staging", driven=False, everything=False).ok
-        given = {"address": server.http_url, "grpc": server.grpc, "metrics": server.metrics_url}
+        given = {"address": server.http_url, "grpc": server.grpc, "metrics": f"http://{server.metrics}"}
         added = call("POST", "/staging/servers", name="staging-1", unchecked=True, **given)
         assert added.ok, added.text()
         yield server
