@@ -91,7 +91,7 @@ def test_of_several_servers_those_that_are_down_and_those_that_serve_are_named(
     others = [Server.objects.create(name=f"other-{n}", http_url=f"http://127.0.0.1:{n}") for n in (1, 2, 3, 4)]
     Server.objects.filter(name="other-4").update(environment=staging)
     for one in (server, *others):
-        ServerState.objects.create(server=one, state="ready")
+        ServerState.objects.update_or_create(server=one, defaults={"state": "ready"})
     now = timezone.now()
     happened(server, 300, "crashed", now)
     happened(server, 240, "restarted", now)

@@ -191,7 +191,7 @@ def test_charts_and_playground_choose_a_server_of_another_environment(page: Page
     page.goto("/models/digits/?environment=staging")
     expect(throughput).to_contain_text("No requests in this range")
     page.goto("/models/digits/playground")
-    page.get_by_label("on", exact=True).select_option("staging-1, staging")
+    page.locator("#play-server").select_option("staging-1, staging")
     page.get_by_role("button", name="JSON").click()
     page.get_by_label("image as JSON").fill(json.dumps([[[[0.5] * 8] * 8]]))
     page.get_by_role("button", name="Send request").click()
