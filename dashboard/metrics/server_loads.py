@@ -32,9 +32,7 @@ class ServerLoad:
     spark: list[float | None] = field(default_factory=list)
 
 
-def server_loads(
-    servers: Sequence[Server], now: float | None = None, *, sparks: bool = True
-) -> dict[int, ServerLoad]:
+def server_loads(servers: Sequence[Server], now: float | None = None, *, sparks: bool = True) -> dict[int, ServerLoad]:
     """Return the load of each server by its key. now: in Unix seconds. sparks: whether to read the last 15 minutes, too."""
     now = time.time() if now is None else now
     newest = _samples([server for server in servers if answers(server)], FINE, int(now) - LOAD_SECONDS - _LATE_S)
