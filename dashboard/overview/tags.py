@@ -27,6 +27,10 @@ from repository.config.lines import unified
 
 register = template.Library()
 
+UNDER = {
+    "models": ("/uploads/",),
+    "servers": ("/doctor/", "/environments/"),
+}  # page of the rail -> where other pages of it lie
 _AROUND_S = 300  # what a link to one moment (`at`) shows before and after it
 RANGES = ("15m", "1h", "6h", "24h", "7d", "30d")
 _ACTION_ICONS = (
@@ -123,8 +127,7 @@ def page_keys() -> list[tuple[str, str]]:
 def _is_under(path: str, name: str) -> bool:
     """Return whether a path is the page `name` or a page below it."""
     address = reverse(name)
-    under = "/uploads/" if name == "models" else address
-    return path == address or (name != "overview" and path.startswith((address, under)))
+    return path == address or (name != "overview" and path.startswith((address, *UNDER.get(name, ()))))
 
 
 @register.inclusion_tag("metrics/range_picker.html", takes_context=True)

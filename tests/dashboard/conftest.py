@@ -23,6 +23,7 @@ from dashboard.accounts.token_use import TokenUse
 from dashboard.jobs import services as jobs
 from dashboard.jobs.runner import job_run
 from dashboard.models import Job, Model, ModelState, Release, ReleaseSpan, Server, ServerState, Upload, Version
+from dashboard.postgresql import relay
 from dashboard.releases import life
 from dashboard.releases.selectors import wanted_release
 from dashboard.servers.services import server_ensure_local
@@ -62,6 +63,12 @@ def beaten(name: str) -> Path:
     heartbeat.beat(name)
     (path,) = settings.HEARTBEAT_DIR.glob(f"{name}.{os.getpid()}.*")
     return Path(path)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_relay() -> None:
+    """With PostgreSQL, the thread of `relay` would ask it between tests, too, when it is closed to them."""
+    relay._begun.acquire(blocking=False)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -44,7 +44,8 @@ async function examine() {
       const found = /** @type {Finding & { error?: string }} */ (JSON.parse(line));
       if (found.error) throw new Error(found.error);
       const row = rows.find((one) => one.dataset.check === found.check);
-      if (row) write(row, found.state, ...found.faults.map((fault) => el("p", {}, fault)), ...(found.why ? [hint(found.why)] : []));
+      const told = found.faults.map((fault) => el("p", {}, fault));
+      if (row) write(row, found.state, ...(told.length ? told : [hint(found.why || "no fault")]));
       made += 1;
       wrong += found.state === "wrong" ? 1 : 0;
       status.textContent = `${made} of ${rows.length} checks are made, ${wrong} found a fault.`;

@@ -22,7 +22,9 @@ from dashboard.alerts.formats import message_of
 from dashboard.alerts.outbox import alerts_tell
 from dashboard.alerts.services import alerts_evaluate
 from dashboard.alerts.tasks import stand_in
+from dashboard.metrics.samples import Sample, encode
 from dashboard.metrics.services import metrics_store_tick
+from dashboard.metrics.usage import Usage
 from dashboard.models import (
     Alert,
     AlertChannel,
@@ -169,14 +171,21 @@ def staging(server: Server) -> Server:
     return found
 
 
+def ten_seconds(server: Server, at: int, used: Usage) -> None:
+    """What `watch` stores of ten seconds of `relu`."""
+    for name, version in (("", 0), ("relu", 1)):
+        data = encode(Sample(used.pack()))
+        MetricSample.objects.create(server=server, model_name=name, version=version, resolution=10, at=at, data=data)
+
+
 def test_alerts_about_models_tell_of_production_only(
     relu: Version, server: Server, staging: Server, actor: Actor
 ) -> None:
     now = int(time.time()) // 10 * 10
-    for at in range(now - 190, now + 1):
+    for at in range(now - 200, now, 10):
         pending = 1 + max(0, at - now + 190) ** 2 // 100
-        metrics_store_tick(staging, tick(at, relu=usage(9, 80_000, pending=pending)), at, at - 1)
-        metrics_store_tick(server, tick(at, relu=usage(2, 80_000)), at, at - 1)
+        ten_seconds(staging, at, usage(90, 80_000, pending=pending))
+        ten_seconds(server, at, usage(20, 80_000))
     when = datetime.fromtimestamp(now + 1, UTC)
     assert set(Facts(when).pending["relu"].values()) == {0}
     assert found(finders.queue_grows, when) == []
@@ -198,10 +207,10 @@ def test_an_uneven_load_is_found_in_its_environment(server: Server, staging: Ser
 
     def load(**rates: int) -> list[Finding]:
         MetricSample.objects.all().delete()
-        for at in range(now - 90, now + 1):
-            for name, rate in rates.items():
-                one = Server.objects.get(name=name.replace("_", "-"))
-                metrics_store_tick(one, tick(at, relu=usage(rate, 1000)), at, at - 1)
+        for name, rate in rates.items():
+            one = Server.objects.get(name=name.replace("_", "-"))
+            for at in range(now - 90, now, 10):
+                ten_seconds(one, at, usage(10 * rate, 1000))
         return found(finders.skew, datetime.fromtimestamp(now + 1, UTC))
 
     assert load(local=23, other=17, staging_1=99) == [], "1.15 times the mean, and staging has one server"
