@@ -9,7 +9,8 @@ import os
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-BROWSER = "tests/e2e/browser/"  # the files in this folder share one `manage.py up`, and run in one process
+BROWSER = "tests/e2e/browser/"  # the files in this folder share a `manage.py up` in each of two processes
+SECOND_HALF = f"{BROWSER}test_browser_i"
 # These files start a `manage.py up` of their own, so that they may run in parallel with the others.
 LONGEST = {f"{BROWSER}test_browser_{name}.py" for name in ("accessibility", "releases")}
 WITH_THEIR_OWN_UP = LONGEST | {
@@ -19,10 +20,12 @@ WITH_THEIR_OWN_UP = LONGEST | {
 
 
 class FileScheduling(LoadFileScheduling):
-    """Gives a process all tests of a file, or of all files for the browser that share one Slipway."""
+    """Gives a process all tests of a file, or of half of the files for the browser that share a Slipway."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return BROWSER if _shares_up(nodeid) else super()._split_scope(nodeid)
+        if _shares_up(nodeid):
+            return SECOND_HALF if nodeid >= SECOND_HALF else BROWSER
+        return super()._split_scope(nodeid)
 
 
 def _shares_up(nodeid: str) -> bool:
@@ -35,7 +38,7 @@ def worker_count() -> int:
 
 def put_long_files_first(items: list[pytest.Item]) -> None:
     """Sort long files first, because otherwise one process would run a long file at the end while all others are idle. The
-    files for the browser that run in one process take longest."""
+    files for the browser that share a Slipway take longest."""
     items.sort(key=_turn)
 
 

@@ -17,6 +17,7 @@ from repository.core.server_version import VERSION
 from serving.compiled.loading import VARIABLE
 from serving.compiled.modules import BUILDS
 from tests.dashboard.supervisor.test_up import command_line
+from tests.dashboard.web_process import migrate
 from tests.serving.compiled.test_compiled_modules import can_compile, packages_with_one_compiled_module, run
 from tests.support.serving_process import PATIENCE_S, ROOT, wait_until
 from tests.support.up_process import Up
@@ -40,6 +41,7 @@ def checkout_in(folder: Path) -> Path:
 
 @pytest.fixture
 def up(checkout: Path, tmp_path: Path) -> Iterator[Up]:
+    migrate(tmp_path / "data")
     with Up(tmp_path / "data", root=checkout, **{VARIABLE: ""}) as running:
         yield running
 

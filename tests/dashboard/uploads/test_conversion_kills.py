@@ -1,6 +1,7 @@
 """A worker, or a program of a conversion, that is killed at any step leaves the upload as it was, or converted."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -103,9 +104,6 @@ class Workers:
 
     def __init__(self, data: Path) -> None:
         self.variables = {**os.environ, "SLIPWAY_DATA": str(data), "DJANGO_SETTINGS_MODULE": "dashboard.settings"}
-        migrate(data)
-        with environment(read_lock(LOCKS / "onnx.txt"), data / "environments", lambda percent, step: None):
-            self.run(PREPARE, content=dense_bytes())
 
     def run(self, program: str, *arguments: str, content: bytes = b"") -> tuple[int, list[str]]:
         done = subprocess.run(
@@ -127,12 +125,26 @@ class Workers:
         return self.run(WORK, owner, name, str(left))
 
 
+@pytest.fixture(scope="module")
+def inspected(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with an upload whose conversion is wanted."""
+    data = tmp_path_factory.mktemp("inspected") / "data"
+    migrate(data)
+    with environment(read_lock(LOCKS / "onnx.txt"), data / "environments", lambda percent, step: None):
+        Workers(data).run(PREPARE, content=dense_bytes())
+    return data
+
+
+@pytest.fixture
+def workers(inspected: Path, tmp_path: Path) -> Workers:
+    return Workers(shutil.copytree(inspected, tmp_path / "data", symlinks=True))
+
+
 CONVERTED = ["inspected", "['1/model.onnx']", "['1']", ""]
 
 
 @pytest.mark.parametrize(("owner", "name", "left"), STEPS)
-def test_a_killed_worker_leaves_nothing_half_done(tmp_path: Path, owner: str, name: str, left: int) -> None:
-    workers = Workers(tmp_path / "data")
+def test_a_killed_worker_leaves_nothing_half_done(workers: Workers, owner: str, name: str, left: int) -> None:
     status, _ = workers.work(owner, name, left)
     assert status == -signal.SIGKILL
     wait_until(lambda: not workers.programs(), PATIENCE_S, "the end of the programs")
@@ -140,8 +152,7 @@ def test_a_killed_worker_leaves_nothing_half_done(tmp_path: Path, owner: str, na
     assert (status, found[:2] + found[3:]) == (0, CONVERTED[:2] + CONVERTED[3:])
 
 
-def test_a_killed_program_leaves_the_upload_as_it_was(tmp_path: Path) -> None:
-    workers = Workers(tmp_path / "data")
+def test_a_killed_program_leaves_the_upload_as_it_was(workers: Workers) -> None:
     _, found = workers.work("program", "onnx_fp16.py")
     assert found == [
         "inspected",
