@@ -4,8 +4,8 @@
 
 Three servers, two web processes, two workers and two watchers run by `manage.py up --only`, each with a data folder of its own,
 on real PostgreSQL behind PgBouncer, Redis, an S3 interface (moto) and HAProxy with the files of deploy/. People read pages,
-programs read over REST and describe a model, jobs publish models that are then asked and deleted, clients infer over HTTP and
-gRPC. No client tries again.
+programs read over REST and describe a model, jobs publish models that are then asked and deleted, clients infer. No client
+tries again.
 
 A part is killed with SIGKILL (`up` starts it again; the engines are started after some seconds), stopped with SIGSTOP, or cut
 off: the cables between it and all others let nothing through, as a lost network does. moto keeps the objects in memory, so
@@ -32,11 +32,9 @@ from typing import Any, ClassVar
 
 import httpx
 import psycopg
-import tritonclient.grpc.aio as grpcclient
-from tritonclient.utils import InferenceServerException
 
 from benchmarks.rolling_upgrade import balancing
-from benchmarks.traffic import INPUT, Ask, Failed, Traffic
+from benchmarks.traffic import Ask, Failed, Traffic
 from tests.support import engines
 from tests.support.model_factory import onnx_scale
 from tests.support.object_store import BUCKET, ObjectStore
@@ -271,7 +269,7 @@ class Users(Traffic):
     """People and programs, and one who looks whether pages tell the truth."""
 
     PAUSE_S = 0.5
-    PAUSES: ClassVar = {"inference": 0.1, "inference, gRPC": 0.1}
+    PAUSES: ClassVar = {"inference": 0.1}
 
     def __init__(self, installation: Installation, token: str, password: str, model: bytes) -> None:
         address = f"http://{HOST}:{installation.web}"
@@ -279,22 +277,13 @@ class Users(Traffic):
             *(lambda: contextlib.nullcontext(address), token, password, f"http://{HOST}:{installation.http}", model),
             phase="before",
         )
-        self._grpc = grpcclient.InferenceServerClient(f"{HOST}:{installation.grpc}")
         self._installation = installation
 
     def kinds(self) -> list[tuple[str, Ask]]:
         return [
             *(("pages", self._visit), ("REST", self._list), ("edits", self._edit), ("publishing", self._publish)),
-            *(("inference", self._infer), ("inference, gRPC", self._infer_grpc)),
+            ("inference", self._infer),
         ]
-
-    async def _infer_grpc(self, _: httpx.AsyncClient) -> None:
-        tensor = grpcclient.InferInput(INPUT["name"], [1, 1], "FP32")
-        tensor._raw_content = b"\0\0\x40\x40"
-        try:
-            await self._grpc.infer("base", [tensor], client_timeout=CLIENT_S)
-        except InferenceServerException as error:
-            raise Failed(str(error)) from None
 
     async def _edit(self, client: httpx.AsyncClient) -> None:
         said = {"description": secrets.token_hex(4)}
@@ -460,7 +449,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="an empty folder for all files, which stay")
     given = parser.parse_args()
     parts, faults = given.only.split(",") if given.only else PARTS, given.faults.split(",") if given.faults else FAULTS
-    chosen = [(part, fault) for part in PARTS if part in parts for fault in FAULTS if fault in faults]
+    chosen = [(part, fault) for fault in FAULTS if fault in faults for part in PARTS if part in parts]
     return 0 if asyncio.run(measure(chosen, given.seconds, given.keep)) else 1
 
 

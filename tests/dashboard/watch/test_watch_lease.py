@@ -47,18 +47,20 @@ def test_tasks_that_hold_every_thread_do_not_cost_the_lease() -> None:
 
     async def lead() -> None:
         assert await on_lease_thread(lease.take)
-        fence = Fence(lease.number, begun := time.monotonic() + LEASE_S)
+        fence = Fence(lease.number, first := time.monotonic() + LEASE_S)
         tasks = [asyncio.create_task(asyncio.to_thread(hang.wait)) for _ in range(100)]
         keeping = asyncio.create_task(keep_lease(lease, fence))
-        async with asyncio.timeout(PATIENCE_S):
-            while fence.until == begun:
-                assert not keeping.done()
-                await asyncio.sleep(0.05)
-        await on_lease_thread(lambda: WatchLease.objects.update(number=F("number") + 1))
-        await asyncio.wait_for(keeping, PATIENCE_S)
-        hang.set()
-        await asyncio.gather(*tasks)
-        await on_lease_thread(connection.close)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while fence.until == first:
+                    assert not keeping.done()
+                    await asyncio.sleep(0.05)
+                await on_lease_thread(lambda: WatchLease.objects.update(number=F("number") + 1))
+                await keeping
+        finally:
+            hang.set()
+            await asyncio.gather(*tasks)
+            await on_lease_thread(connection.close)
 
     asyncio.run(lead())
 
