@@ -58,8 +58,7 @@ SAID = {
     },
     "server": "Down",
 }
-DOWN_S = 10.0  # an engine that was killed
-OUT_S = 22.0  # a part that was stopped or cut off
+OUT_S = 22.0  # a part is out so long, unless its `up` starts it again
 WHOLE_S = 90.0
 CLIENT_S = 30.0  # a client waits so long for an answer
 # An installation without the examples, which nobody asks, and a token of its administrator.
@@ -306,12 +305,14 @@ class Users(Traffic):
             return "" if any(one["pid"] == pid and one["silent"] for one in rows) else "REST does not say it is silent"
         return ""
 
-    async def wrong(self, client: httpx.AsyncClient) -> str:
-        """Return "" if everything answers and pages say so, else the first thing that is not well."""
+    async def wrong(self, client: httpx.AsyncClient, dead: int = 0) -> str:
+        """Return "" if everything answers and pages say so, else the first thing that is not well. dead: a killed process."""
         answer = await self._look(client, "/api/v1/processes")
         if answer.status_code != 200:
             return f"{answer.status_code} {answer.text[:80]}"
         rows = answer.json()["results"]
+        if dead in [one["pid"] for one in rows]:
+            return f"process {dead} was killed and is listed"
         found = Counter(one["name"] for one in rows if not one["silent"])
         expected = Counter(part for part in MACHINES if part != "server") + Counter(up=len(MACHINES))
         if found != expected or sum(found.values()) != len(rows):
@@ -321,6 +322,8 @@ class Users(Traffic):
         servers = (await self._look(client, "/api/v1/servers")).json()["results"]
         if [one["state"]["state"] for one in servers] != ["ready"] * 3:
             return f"servers: {[one['state']['state'] for one in servers]}"
+        if dead in [one["state"]["pid"] for one in servers]:
+            return f"server {dead} was killed and is listed"
         state = (await self._look(client, "/api/v1/models/base")).json()["state"]
         page = (await self._look(client, "/servers/")).text
         if "not answer" in page:
@@ -357,13 +360,13 @@ async def outage(installation: Installation, users: Users, client: httpx.AsyncCl
     users.begin(f"{part}, {fault}")
     began = time.monotonic()
     own = fault == "killed" and part in WORDS  # its `up` starts it again, often before anyone is told
-    out_s = DOWN_S if fault == "killed" else OUT_S
+    out_s = 0.0 if own else OUT_S
     async with installation.hurt(part, fault) as pid:
         told_s, unsaid = (0.0, "") if own else await moment(lambda: users.told(client, part, pid), out_s)
         if not own:
             await asyncio.sleep(max(0.0, began + out_s - time.monotonic()))
     users.begin(f"{part}, {fault}: afterwards")
-    whole_s, wrong = await moment(lambda: users.wrong(client), WHOLE_S)
+    whole_s, wrong = await moment(lambda: users.wrong(client, pid * own), WHOLE_S)
     print(f"| {part} | {fault} | {'-' if own else f'{told_s:.1f}'} | {whole_s:.1f} | {unsaid} | {wrong} |", flush=True)
     return not unsaid and not wrong
 
