@@ -51,7 +51,7 @@ WORDS = {"web": ("daphne",), "worker": ("celery",), "watch": ("manage.py", "watc
 SAID = {
     **dict.fromkeys(("postgres", "pgbouncer"), "database"),
     "redis": "job queue has not answered",
-    "s3": "bucket has not answered",
+    "s3": "bucket of the repository has not answered",
     **{
         part: f"{title} {{pid}} on"
         for part, title in (("web", "dashboard"), ("worker", "worker"), ("watch", "watcher"))
