@@ -225,7 +225,11 @@ class Installation:
     def victim(self, part: str) -> Machine:
         """Return the machine of a part that is hurt: the watcher that leads, else the first."""
         holders = self.query("SELECT holder FROM dashboard_watchlease") if part == "watch" else []
-        leads = [machine for machine in self.of(part) if any(f"process {machine.pid} " in one for (one,) in holders)]
+        leads = [
+            machine
+            for machine in self.of(part)
+            if any(re.search(rf"process {machine.pid}\b", one) for (one,) in holders)
+        ]
         return (leads or self.of(part))[0]
 
     @contextlib.asynccontextmanager
@@ -343,7 +347,7 @@ class Users(Traffic):
 
 async def moment(check: Callable[[], Any], patience_s: float) -> tuple[float, str]:
     """Wait until a check returns "". Return the seconds it took, or -1 and what it returned last."""
-    began, said = time.monotonic(), "nothing"
+    began, said, last = time.monotonic(), "nothing", ""
     while time.monotonic() - began < patience_s:
         try:
             said = await check()
@@ -351,6 +355,9 @@ async def moment(check: Callable[[], Any], patience_s: float) -> tuple[float, st
             said = f"{type(error).__name__}: {error}"
         if not said:
             return time.monotonic() - began, ""
+        if said != last:
+            print(f"  {time.monotonic() - began:.1f} s: {said}", flush=True)
+        last = said
         await asyncio.sleep(0.5)
     return -1.0, said
 
@@ -446,13 +453,13 @@ async def measure(chosen: list[tuple[str, str]], seconds: float, keep: Path | No
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="parts, such as redis,worker; by default all")
-    parser.add_argument("--faults", default="", help="such as killed,stopped; by default all")
+    parser.add_argument("--only", default="", help="such as redis,worker:killed; by default all")
     parser.add_argument("--seconds", type=float, default=20.0, help="of traffic before the first fault")
     parser.add_argument("--keep", type=Path, help="an empty folder for all files, which stay")
     given = parser.parse_args()
-    parts, faults = given.only.split(",") if given.only else PARTS, given.faults.split(",") if given.faults else FAULTS
-    chosen = [(part, fault) for fault in FAULTS if fault in faults for part in PARTS if part in parts]
+    asked = [tuple(one.split(":")) for one in given.only.split(",") if one]
+    every = [(part, fault) for fault in FAULTS for part in PARTS]
+    chosen = [one for one in every if not asked or one in asked or one[:1] in asked]
     return 0 if asyncio.run(measure(chosen, given.seconds, given.keep)) else 1
 
 
