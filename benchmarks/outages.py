@@ -235,33 +235,30 @@ class Installation:
     @contextlib.asynccontextmanager
     async def hurt(self, part: str, fault: str) -> AsyncIterator[int]:
         """Hurt a part while the block runs. Yield its process, 0 for an engine."""
-        machine = None if part in (*self.engines, "s3") else self.victim(part)
+        machine = self.victim(part) if part in WORDS else None
         pid = machine.pid if machine else 0
+        engine = self.store if part == "s3" else self.engines.get(part)
+        cables = []
         if fault == "cut off" or (part, fault) == ("s3", "killed"):
             beside = [one for each in self.machines for name, one in self.cables_of(each) if name == part]
             cables = machine.cables if machine else [self.behind] if part == "postgres" else beside
             for cable in cables:
                 await cable.refuse() if fault == "killed" else cable.cut()
-            yield pid
-            for cable in cables:
-                await cable.mend()
         elif machine is not None:
             os.kill(pid, signal.SIGKILL if fault == "killed" else signal.SIGSTOP)
-            yield pid
-            if fault == "stopped":
-                os.kill(pid, signal.SIGCONT)
-        elif part == "s3":
-            self.store.signal(signal.SIGSTOP)
-            yield 0
-            self.store.signal(signal.SIGCONT)
         elif fault == "stopped":
-            self.engines[part].signal(signal.SIGSTOP)
-            yield 0
-            self.engines[part].signal(signal.SIGCONT)
+            engine.signal(signal.SIGSTOP)
         else:
-            self.engines[part].kill()
-            yield 0
-            await asyncio.to_thread(self.engines[part].start)
+            engine.kill()
+        try:
+            yield pid
+        finally:
+            for cable in cables:
+                await cable.mend()
+            if fault == "stopped":
+                os.kill(pid, signal.SIGCONT) if pid else engine.signal(signal.SIGCONT)
+            elif fault == "killed" and not cables and engine is not None:
+                await asyncio.to_thread(engine.start)
 
     def cables_of(self, machine: Machine) -> Iterator[tuple[str, Cable]]:
         yield from zip(("pgbouncer", "redis", "s3"), machine.cables, strict=False)
