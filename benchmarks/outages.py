@@ -4,8 +4,8 @@
 
 Three servers, two web processes, two workers and two watchers run by `manage.py up --only`, each with a data folder of its own,
 on real PostgreSQL behind PgBouncer, Redis, an S3 interface (moto) and HAProxy with the files of deploy/. People read pages,
-programs read over REST and describe a model, jobs publish models that are then asked and deleted, clients infer over HTTP and
-gRPC. No client tries again.
+programs read over REST and describe a model, jobs publish models that are then asked and deleted, clients infer. No client
+tries again.
 
 A part is killed with SIGKILL (`up` starts it again; the engines are started after some seconds), stopped with SIGSTOP, or cut
 off: the cables between it and all others let nothing through, as a lost network does. moto keeps the objects in memory, so
@@ -32,11 +32,9 @@ from typing import Any, ClassVar
 
 import httpx
 import psycopg
-import tritonclient.grpc.aio as grpcclient
-from tritonclient.utils import InferenceServerException
 
 from benchmarks.rolling_upgrade import balancing
-from benchmarks.traffic import INPUT, Ask, Failed, Traffic
+from benchmarks.traffic import Ask, Failed, Traffic
 from tests.support import engines
 from tests.support.model_factory import onnx_scale
 from tests.support.object_store import BUCKET, ObjectStore
@@ -53,15 +51,14 @@ WORDS = {"web": ("daphne",), "worker": ("celery",), "watch": ("manage.py", "watc
 SAID = {
     **dict.fromkeys(("postgres", "pgbouncer"), "database"),
     "redis": "job queue has not answered",
-    "s3": "bucket has not answered",
+    "s3": "bucket of the repository has not answered",
     **{
         part: f"{title} {{pid}} on"
         for part, title in (("web", "dashboard"), ("worker", "worker"), ("watch", "watcher"))
     },
     "server": "Down",
 }
-DOWN_S = 10.0  # an engine that was killed
-OUT_S = 22.0  # a part that was stopped or cut off
+OUT_S = 22.0  # a part is out so long, unless its `up` starts it again
 WHOLE_S = 90.0
 CLIENT_S = 30.0  # a client waits so long for an answer
 # An installation without the examples, which nobody asks, and a token of its administrator.
@@ -228,39 +225,40 @@ class Installation:
     def victim(self, part: str) -> Machine:
         """Return the machine of a part that is hurt: the watcher that leads, else the first."""
         holders = self.query("SELECT holder FROM dashboard_watchlease") if part == "watch" else []
-        leads = [machine for machine in self.of(part) if any(f"process {machine.pid} " in one for (one,) in holders)]
+        leads = [
+            machine
+            for machine in self.of(part)
+            if any(re.search(rf"process {machine.pid}\b", one) for (one,) in holders)
+        ]
         return (leads or self.of(part))[0]
 
     @contextlib.asynccontextmanager
     async def hurt(self, part: str, fault: str) -> AsyncIterator[int]:
         """Hurt a part while the block runs. Yield its process, 0 for an engine."""
-        machine = None if part in (*self.engines, "s3") else self.victim(part)
+        machine = self.victim(part) if part in WORDS else None
         pid = machine.pid if machine else 0
+        engine = self.store if part == "s3" else self.engines.get(part)
+        cables = []
         if fault == "cut off" or (part, fault) == ("s3", "killed"):
             beside = [one for each in self.machines for name, one in self.cables_of(each) if name == part]
             cables = machine.cables if machine else [self.behind] if part == "postgres" else beside
             for cable in cables:
                 await cable.refuse() if fault == "killed" else cable.cut()
-            yield pid
-            for cable in cables:
-                await cable.mend()
         elif machine is not None:
             os.kill(pid, signal.SIGKILL if fault == "killed" else signal.SIGSTOP)
-            yield pid
-            if fault == "stopped":
-                os.kill(pid, signal.SIGCONT)
-        elif part == "s3":
-            self.store.signal(signal.SIGSTOP)
-            yield 0
-            self.store.signal(signal.SIGCONT)
         elif fault == "stopped":
-            self.engines[part].signal(signal.SIGSTOP)
-            yield 0
-            self.engines[part].signal(signal.SIGCONT)
+            engine.signal(signal.SIGSTOP)
         else:
-            self.engines[part].kill()
-            yield 0
-            await asyncio.to_thread(self.engines[part].start)
+            engine.kill()
+        try:
+            yield pid
+        finally:
+            for cable in cables:
+                await cable.mend()
+            if fault == "stopped":
+                os.kill(pid, signal.SIGCONT) if pid else engine.signal(signal.SIGCONT)
+            elif fault == "killed" and not cables and engine is not None:
+                await asyncio.to_thread(engine.start)
 
     def cables_of(self, machine: Machine) -> Iterator[tuple[str, Cable]]:
         yield from zip(("pgbouncer", "redis", "s3"), machine.cables, strict=False)
@@ -271,7 +269,7 @@ class Users(Traffic):
     """People and programs, and one who looks whether pages tell the truth."""
 
     PAUSE_S = 0.5
-    PAUSES: ClassVar = {"inference": 0.1, "inference, gRPC": 0.1}
+    PAUSES: ClassVar = {"inference": 0.1}
 
     def __init__(self, installation: Installation, token: str, password: str, model: bytes) -> None:
         address = f"http://{HOST}:{installation.web}"
@@ -279,22 +277,13 @@ class Users(Traffic):
             *(lambda: contextlib.nullcontext(address), token, password, f"http://{HOST}:{installation.http}", model),
             phase="before",
         )
-        self._grpc = grpcclient.InferenceServerClient(f"{HOST}:{installation.grpc}")
         self._installation = installation
 
     def kinds(self) -> list[tuple[str, Ask]]:
         return [
             *(("pages", self._visit), ("REST", self._list), ("edits", self._edit), ("publishing", self._publish)),
-            *(("inference", self._infer), ("inference, gRPC", self._infer_grpc)),
+            ("inference", self._infer),
         ]
-
-    async def _infer_grpc(self, _: httpx.AsyncClient) -> None:
-        tensor = grpcclient.InferInput(INPUT["name"], [1, 1], "FP32")
-        tensor._raw_content = b"\0\0\x40\x40"
-        try:
-            await self._grpc.infer("base", [tensor], client_timeout=CLIENT_S)
-        except InferenceServerException as error:
-            raise Failed(str(error)) from None
 
     async def _edit(self, client: httpx.AsyncClient) -> None:
         said = {"description": secrets.token_hex(4)}
@@ -317,12 +306,14 @@ class Users(Traffic):
             return "" if any(one["pid"] == pid and one["silent"] for one in rows) else "REST does not say it is silent"
         return ""
 
-    async def wrong(self, client: httpx.AsyncClient) -> str:
-        """Return "" if everything answers and pages say so, else the first thing that is not well."""
+    async def wrong(self, client: httpx.AsyncClient, dead: int = 0) -> str:
+        """Return "" if everything answers and pages say so, else the first thing that is not well. dead: a killed process."""
         answer = await self._look(client, "/api/v1/processes")
         if answer.status_code != 200:
             return f"{answer.status_code} {answer.text[:80]}"
         rows = answer.json()["results"]
+        if dead in [one["pid"] for one in rows]:
+            return f"process {dead} was killed and is listed"
         found = Counter(one["name"] for one in rows if not one["silent"])
         expected = Counter(part for part in MACHINES if part != "server") + Counter(up=len(MACHINES))
         if found != expected or sum(found.values()) != len(rows):
@@ -332,6 +323,8 @@ class Users(Traffic):
         servers = (await self._look(client, "/api/v1/servers")).json()["results"]
         if [one["state"]["state"] for one in servers] != ["ready"] * 3:
             return f"servers: {[one['state']['state'] for one in servers]}"
+        if dead in [one["state"]["pid"] for one in servers]:
+            return f"server {dead} was killed and is listed"
         state = (await self._look(client, "/api/v1/models/base")).json()["state"]
         page = (await self._look(client, "/servers/")).text
         if "not answer" in page:
@@ -351,7 +344,7 @@ class Users(Traffic):
 
 async def moment(check: Callable[[], Any], patience_s: float) -> tuple[float, str]:
     """Wait until a check returns "". Return the seconds it took, or -1 and what it returned last."""
-    began, said = time.monotonic(), "nothing"
+    began, said, last = time.monotonic(), "nothing", ""
     while time.monotonic() - began < patience_s:
         try:
             said = await check()
@@ -359,6 +352,9 @@ async def moment(check: Callable[[], Any], patience_s: float) -> tuple[float, st
             said = f"{type(error).__name__}: {error}"
         if not said:
             return time.monotonic() - began, ""
+        if said != last:
+            print(f"  {time.monotonic() - began:.1f} s: {said}", flush=True)
+        last = said
         await asyncio.sleep(0.5)
     return -1.0, said
 
@@ -368,13 +364,13 @@ async def outage(installation: Installation, users: Users, client: httpx.AsyncCl
     users.begin(f"{part}, {fault}")
     began = time.monotonic()
     own = fault == "killed" and part in WORDS  # its `up` starts it again, often before anyone is told
-    out_s = DOWN_S if fault == "killed" else OUT_S
+    out_s = 0.0 if own else OUT_S
     async with installation.hurt(part, fault) as pid:
         told_s, unsaid = (0.0, "") if own else await moment(lambda: users.told(client, part, pid), out_s)
         if not own:
             await asyncio.sleep(max(0.0, began + out_s - time.monotonic()))
     users.begin(f"{part}, {fault}: afterwards")
-    whole_s, wrong = await moment(lambda: users.wrong(client), WHOLE_S)
+    whole_s, wrong = await moment(lambda: users.wrong(client, pid * own), WHOLE_S)
     print(f"| {part} | {fault} | {'-' if own else f'{told_s:.1f}'} | {whole_s:.1f} | {unsaid} | {wrong} |", flush=True)
     return not unsaid and not wrong
 
@@ -454,13 +450,13 @@ async def measure(chosen: list[tuple[str, str]], seconds: float, keep: Path | No
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="parts, such as redis,worker; by default all")
-    parser.add_argument("--faults", default="", help="such as killed,stopped; by default all")
+    parser.add_argument("--only", default="", help="such as redis,worker:killed; by default all")
     parser.add_argument("--seconds", type=float, default=20.0, help="of traffic before the first fault")
     parser.add_argument("--keep", type=Path, help="an empty folder for all files, which stay")
     given = parser.parse_args()
-    parts, faults = given.only.split(",") if given.only else PARTS, given.faults.split(",") if given.faults else FAULTS
-    chosen = [(part, fault) for part in PARTS if part in parts for fault in FAULTS if fault in faults]
+    asked = [tuple(one.split(":")) for one in given.only.split(",") if one]
+    every = [(part, fault) for fault in FAULTS for part in PARTS]
+    chosen = [one for wanted in asked for one in every if wanted in (one, one[:1])] or every
     return 0 if asyncio.run(measure(chosen, given.seconds, given.keep)) else 1
 
 

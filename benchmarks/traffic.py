@@ -159,6 +159,6 @@ class Traffic:
                 if of == phase
             )
             print(f"{phase}: {counts}; failed {sum(n for (of, *_), n in self.failures.items() if of == phase)}")
-        for (phase, kind, reason), count in self.failures.most_common(30):
+        for (phase, kind, reason), count in self.failures.most_common(60):
             print(f"  {count:>5} {phase}, {kind}: {reason}")
         print(f"{self.asked.total():,} in all, {self.failures.total():,} failed", flush=True)

@@ -402,12 +402,13 @@ LOGGING = {
         "text": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"},
         "json": {"()": "dashboard.shared.json_log.JsonFormatter"},
     },
+    "filters": {"short": {"()": "dashboard.shared.short_log.ShortWhenAway"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT}},
     "root": {"handlers": ["console"], "level": _env["SLIPWAY_LOG_LEVEL"]},
     "loggers": {
         # The DEBUG level of this logger prints SQL with parameters.
         "django.db.backends": {"level": "INFO"},
-        "django.request": {"level": "ERROR"},
+        "django.request": {"level": "ERROR", "filters": ["short"]},
         "daphne.http_protocol": {"level": "WARNING"},
         "psycopg.pool": {"level": "ERROR"},  # it logs each try to open a session
         "aiobotocore": {"level": "WARNING"},

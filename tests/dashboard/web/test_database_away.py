@@ -33,7 +33,9 @@ def full() -> Exception:
         (psycopg.errors.DiskFull("no space left"), 507, "the disk of the database is full"),
     ],
 )
-def test_pages_and_rest_say_what_is_wrong_with_the_database(cause: Exception, status: int, said: str) -> None:
+def test_pages_and_rest_say_what_is_wrong_with_the_database(
+    cause: Exception, status: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
     client = Client(raise_request_exception=False, headers={"Authorization": "Bearer x"})
     client.cookies["slipway_session"] = "a" * 32
     with broken(cause):
@@ -43,6 +45,8 @@ def test_pages_and_rest_say_what_is_wrong_with_the_database(cause: Exception, st
     assert said.capitalize() in page.content.decode()
     assert api.headers.get("Retry-After") == page.headers.get("Retry-After") == ("5" if status == 503 else None)
     assert "10.0.0.7" not in page.content.decode() + api.content.decode()
+    logged = [one for one in caplog.records if one.name == "django.request"]
+    assert ["10.0.0.7" in one.getMessage() and not one.exc_info for one in logged] == [status == 503] * 2
 
 
 @pytest.mark.django_db
