@@ -11,7 +11,7 @@ SUITE = -n auto --no-loadscope-reorder -m "not soak and not gpu and not conversi
 # Containers often set it; every server that a test starts would then compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-changed test-javascript test-python test-workers test-compiled test-conversions conversion-figures compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-instructions-compiled bench-memory bench-perf-analyzer bench-generators bench-tuning bench-alerts bench-drift bench-captures fuzz soak rollout-soak batch-soak replay-soak screenshots guide docs formats examples clean help
+.PHONY: run test test-changed test-javascript test-python test-workers test-compiled test-conversions conversion-figures compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-instructions-compiled bench-memory bench-perf-analyzer bench-generators bench-tuning bench-alerts bench-drift bench-captures bench-fleet fuzz soak rollout-soak batch-soak replay-soak screenshots guide docs formats examples clean help
 .DEFAULT_GOAL := help
 
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
@@ -119,6 +119,9 @@ batch-soak: $(VENV)/.installed-dev  ## Send a million rows (BATCH_ROWS) through 
 
 replay-soak: $(VENV)/.installed-dev  ## Replay a million captured requests (REPLAY_REQUESTS) while the worker is killed, and compare what is counted.
 	$(BIN)/python -m benchmarks.replay_soak --requests $(or $(REPLAY_REQUESTS),1000000)
+
+bench-fleet: $(VENV)/.installed-dev  ## Measure what 8, 50 and 200 servers cost one watcher. BENCH=--servers 200 narrows it.
+	$(BIN)/python -m benchmarks.fleet $(BENCH)
 
 rolling-upgrade: $(VENV)/.installed-dev  ## Send a million requests (UPGRADE_REQUESTS) through HAProxy while servers are replaced and killed; count failures.
 	$(BIN)/python -m benchmarks.rolling_upgrade --requests $(or $(UPGRADE_REQUESTS),1000000)

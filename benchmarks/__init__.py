@@ -8,5 +8,6 @@ walks.py       calls, files and hops between files, for a request, a publication
 stages/        the time of one request by stage, on the event loop: the table of docs/performance.md
 loads/         load generators
 dashboard/     pages with 500 models, and open pages with live charts: `make bench-dashboard`
+fleet/         many servers under one watcher: `make bench-fleet`
 soak/          a million requests while models change and processes are killed
 """

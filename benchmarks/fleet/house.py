@@ -21,6 +21,15 @@ from tests.support.ports import HOST, free_ports
 from tests.support.serving_process import ROOT, wait_until
 
 LONG_S = 300.0  # the longest wait for a condition
+# `manage.py watch` with a lease that outlasts the pauses of a machine on which other programs run.
+WATCH = """
+import sys
+from dashboard.watch import lease, watcher
+lease.LEASE_S = watcher.LEASE_S = 60.0
+sys.argv = ["manage.py", "watch"]
+from django.core.management import execute_from_command_line
+execute_from_command_line(sys.argv)
+"""
 LOCAL = {"trust_env": False, "timeout": 10.0}
 
 
@@ -55,7 +64,7 @@ class House:
         self._fill()
         self._stand_in = self._program("-m", "benchmarks.fleet.stand_in", *self._given(), stdin=subprocess.PIPE)
         wait_until(lambda: self._answers(self.ports[-1]), LONG_S, "the stand-ins")
-        self._watch = self._program("manage.py", "watch")
+        self._watch = self._program("-c", "import django; django.setup()" + WATCH)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -68,7 +77,9 @@ class House:
         return [str(settings.MODEL_REPOSITORY), "--key", "key", "--busy", str(self._busy), "--ports", *ports]
 
     def _program(self, *arguments: str, **how: Any) -> psutil.Process:
-        log = self._stack.enter_context((self._folder / f"log-{len(arguments)}").open("wb"))
+        log = self._stack.enter_context(
+            (self._folder / ("stand-ins.log" if "stdin" in how else "watch.log")).open("wb")
+        )
         process = subprocess.Popen([sys.executable, *arguments], cwd=ROOT, stdout=log, stderr=log, **how)
         self._stack.callback(process.wait)
         self._stack.callback(process.terminate)
@@ -102,7 +113,7 @@ class House:
 
     # -- changes and their arrival ---------------------------------------------------------------------------------
     def publish(self, name: str) -> tuple[int, float]:
-        """Make another release of a model, as a person who has changed its files; return its number and the time of the commit."""
+        """Make another release of a model, as if its files were changed by hand; return its number and when it was."""
         from django.conf import settings
 
         from dashboard.configuration.drift import drift_adopt
@@ -146,7 +157,7 @@ class House:
         )
 
     def _pause(self) -> None:
-        assert self._watch.is_running(), (self._folder / "log-2").read_text()[-2000:]
+        assert self._watch.is_running(), (self._folder / "watch.log").read_text()[-2000:]
         time.sleep(0.5)
 
     def count(self, rows: str) -> int:
@@ -166,7 +177,8 @@ class House:
         with psycopg.connect(self.database) as connection:
             calls = connection.execute("SELECT sum(calls) FROM pg_stat_statements").fetchone()
             size = connection.execute("SELECT pg_total_relation_size('dashboard_metricsample')").fetchone()
-        assert calls is not None and size is not None
+        assert calls is not None
+        assert size is not None
         own = self._watch.cpu_times()
         engine = self._engine.processes()
         return {
@@ -197,7 +209,7 @@ class House:
 
     @property
     def log(self) -> str:
-        return (self._folder / "log-2").read_text(errors="replace")
+        return (self._folder / "watch.log").read_text(errors="replace")
 
     def _answers(self, port: int) -> bool:
         try:

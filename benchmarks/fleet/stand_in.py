@@ -1,4 +1,4 @@
-"""Stand-ins for inference servers in one process: the routes, the control API and the live feed that `watch` uses, and no model.
+"""Stand-ins for inference servers in one process: the routes, control API and live feed that `watch` uses, without any model.
 
     python -m benchmarks.fleet.stand_in REPOSITORY --key KEY --ports 20001 20002 ... --busy 3
 
@@ -223,7 +223,8 @@ class StandIn:
             return []
         start = _STARTED + number - SPAN_S
         slow = [
-            {"at": start + n, "id": "", "duration_us": 4400 - 600 * n, "queue_us": 51, "input_us": 8, "infer_us": 4302 - 600 * n,
+            {"at": start + n, "id": "", "duration_us": 4400 - 600 * n, "queue_us": 51, "input_us": 8,
+             "infer_us": 4302 - 600 * n,
              "output_us": 9, "rows": 1, "batch_size": 1, "arm": "", "trace": "", "code": "", "reason": "", "cause": "",
              "message": ""}
             for n in range(5)

@@ -18,7 +18,7 @@ from dashboard.servers.selectors import answers, server_get
 from dashboard.shared.exceptions import DashboardError, NotFound, status_of
 from dashboard.templatetags.slipway import sentence
 from dashboard.web.addresses import get, post
-from dashboard.web.pages import SELECTABLE, call_service, respond, whole_number
+from dashboard.web.pages import SELECTABLE, call_service, page_of, respond, whole_number
 
 _PORTS = ("http_port", "grpc_port", "metrics_port")
 _NOTES = 20  # of deployments that are not over
@@ -54,14 +54,16 @@ def environment_new(request: HttpRequest) -> HttpResponse:
 
 @get("environments/<slug:name>/", Right.VIEW)
 def environment(request: HttpRequest, name: str) -> HttpResponse:
-    return respond(request, "fleet/environment", _context(select.environment_get(name)))
+    return respond(request, "fleet/environment", _context(request, select.environment_get(name)))
 
 
-def _context(found: ServerEnvironment) -> dict[str, Any]:
+def _context(request: HttpRequest, found: ServerEnvironment) -> dict[str, Any]:
     models = select.unwanted(found).values_list("name", flat=True)[:SELECTABLE] if found.driven else []
+    page = page_of(request, list(found.servers.all()))
     return {
         "environment": found,
-        "standings": select.standings(found),
+        "page": page,
+        "standings": select.standings(found, list(page)),
         "wishes": select.wishes(found),
         "deploying": select.deploying(found)[:_NOTES],
         "governed": select.governed(found),
@@ -88,7 +90,7 @@ def environment_change(request: HttpRequest, name: str) -> HttpResponse:
             return render(request, "fleet/environment.html", context)
         services.environment_update(**change)
     except DashboardError as error:
-        context = {**_context(found), "settings_refused": error.message, "typed": request.POST}
+        context = {**_context(request, found), "settings_refused": error.message, "typed": request.POST}
         return render(request, "fleet/environment.html", context, status=status_of(error))
     messages.success(request, f"Environment {name} is saved.")
     return redirect("environment", name)
@@ -121,7 +123,13 @@ def environment_server_new(request: HttpRequest, name: str) -> HttpResponse:
         check = check_server(server, CONNECTIONS)
     except DashboardError as error:
         refused, status = error.message, status_of(error)
-    context = {**_context(found), "check": check, "checked": given["address"], "refused": refused, "form": form}
+    context = {
+        **_context(request, found),
+        "check": check,
+        "checked": given["address"],
+        "refused": refused,
+        "form": form,
+    }
     return render(request, "fleet/environment.html", context, status=status)
 
 
@@ -129,7 +137,7 @@ def environment_server_new(request: HttpRequest, name: str) -> HttpResponse:
 def environment_server_check(request: HttpRequest, name: str, server: str) -> HttpResponse:
     found = _server(name, server)
     check: Check = check_server(found, CONNECTIONS)
-    context = {**_context(select.environment_get(name)), "check": check, "checked": found.name}
+    context = {**_context(request, select.environment_get(name)), "check": check, "checked": found.name}
     return render(request, "fleet/environment.html", context)
 
 

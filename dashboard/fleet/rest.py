@@ -1,5 +1,7 @@
 """Environments over REST: their settings, servers, checks and wanted sets."""
 
+from functools import partial
+
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -75,7 +77,9 @@ class EnvironmentServers(Endpoint):
     @extend_schema(operation_id="environments_servers_list", responses=serializers.StandingSerializer(many=True))
     def get(self, request: Request, name: str) -> Response:
         """The servers of an environment, each with how many models are wanted and served there, and what it holds."""
-        return self.page(select.standings(select.environment_get(name)), serializers.StandingSerializer)
+        found = select.environment_get(name)
+        shape = partial(select.standings, found)
+        return self.page(list(found.servers.all()), serializers.StandingSerializer, shape)
 
     @extend_schema(request=serializers.ServerRequestSerializer, responses={201: ServerSerializer})
     def post(self, request: Request, name: str) -> Response:

@@ -1,5 +1,6 @@
 """Reads of environments, their servers, and what they want."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.db.models import Prefetch, QuerySet
@@ -62,9 +63,10 @@ def leads_to(environment: ServerEnvironment) -> list[str]:
     return list(ServerEnvironment.objects.filter(policy__source=environment).values_list("name", flat=True))
 
 
-def standings(environment: ServerEnvironment) -> list[ServerStanding]:
-    """Return how far each server of an environment is."""
-    found = list(environment.servers.all())
+def standings(environment: ServerEnvironment, some: Sequence[Server] | None = None) -> list[ServerStanding]:
+    """Return how far each server of an environment is, or some of its servers."""
+    beside = list(environment.servers.all())
+    found = beside if some is None else list(some)
     ready: dict[int, set[str]] = {}
     serves = ModelState.objects.filter(server__in=found).values_list("server", "model_name", "state", "condition")
     for pk, name, state, condition in serves:
@@ -77,7 +79,7 @@ def standings(environment: ServerEnvironment) -> list[ServerStanding]:
     every = stay if deploying(environment).filter(earlier=None).exists() else stay[:1]
     wanted = {server.pk: {one.name for one in wanted_models(server) if one.loaded} for server in every}
     same = wanted[stay[0].pk] if stay else set()
-    loads = server_loads(found)
+    loads = server_loads(found, beside=beside)
     return [
         ServerStanding(
             server,

@@ -32,14 +32,18 @@ class ServerLoad:
     spark: list[float | None] = field(default_factory=list)
 
 
-def server_loads(servers: Sequence[Server], now: float | None = None, *, sparks: bool = True) -> dict[int, ServerLoad]:
-    """Return the load of each server by its key. now: in Unix seconds. sparks: whether to read the last 15 minutes, too."""
+def server_loads(
+    servers: Sequence[Server], now: float | None = None, *, sparks: bool = True, beside: Sequence[Server] = ()
+) -> dict[int, ServerLoad]:
+    """Return the load of each server by its key. now: in Unix seconds. sparks: whether to read the last 15 minutes, too.
+    beside: all servers of the mean, if `servers` are only those of a page."""
     now = time.time() if now is None else now
-    newest = _samples([server for server in servers if answers(server)], FINE, int(now) - LOAD_SECONDS - _LATE_S)
+    alike = [server for server in beside or servers if answers(server)]
+    newest = _samples(alike, FINE, int(now) - LOAD_SECONDS - _LATE_S)
     first = int(now) // _SPARK_STEP * _SPARK_STEP - _SPARK_SECONDS
     lines = {key: _spark(rows, first) for key, rows in _samples(servers if sparks else (), _SPARK_STEP, first).items()}
     found = {server.pk: _load(newest.get(server.pk, []), lines.get(server.pk, [])) for server in servers}
-    rates = [load.rps for load in found.values() if load.rps is not None]
+    rates = [_rate(rows) for rows in newest.values()]
     mean = sum(rates) / len(rates) if len(rates) > 1 else 0.0
     if not mean:
         return found
@@ -63,10 +67,19 @@ def _spark(minutes: list[tuple[int, Sample]], first: int) -> list[float | None]:
     return [rates.get(at) for at in range(first, first + _SPARK_SECONDS, _SPARK_STEP)]
 
 
+def _last(newest: list[tuple[int, Sample]]) -> list[Sample]:
+    return [sample for at, sample in newest if at > newest[-1][0] - LOAD_SECONDS]
+
+
+def _rate(newest: list[tuple[int, Sample]]) -> float:
+    last = _last(newest)
+    return sum(sample.requests for sample in last) / (len(last) * FINE)
+
+
 def _load(newest: list[tuple[int, Sample]], spark: list[float | None]) -> ServerLoad:
     if not newest:
         return ServerLoad(spark=spark)
-    last = [sample for at, sample in newest if at > newest[-1][0] - LOAD_SECONDS]
+    last = _last(newest)
     usage, process = combine(sample.usage for sample in last), last[-1].process
     shown, failed = figures(usage, len(last) * FINE), max(0, usage.fail - usage.cancel)
     requests = usage.success + failed

@@ -47,10 +47,10 @@ def metrics_store_ticks(ticks: Sequence[ServerTick]) -> None:
             (row for one in ticks for row in _rows(one)), ignore_conflicts=True, batch_size=500
         )
         for resolution, finer in _FINER.items():
-            together: dict[int, list[Server]] = defaultdict(list)
+            together: dict[int, list[Server]] = defaultdict(list)  # of those that lack only their last span
             for one in ticks:
                 until = one.at - one.at % resolution
-                if one.previous_at // resolution == until // resolution - 1:
+                if one.previous_at // resolution == until // resolution - 1 and RESOLUTIONS[finer] <= _AT_ONCE_S:
                     together[until].append(one.server)
                 elif one.previous_at < until:
                     _roll_up(one.server, resolution, finer, until)

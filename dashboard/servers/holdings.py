@@ -22,8 +22,8 @@ class Holdings(TypedDict):
 
 
 def holdings_of(held: Collection[str], models: Set[str], lacks: list[str]) -> Holdings:
-    """Return what a repository holds. held: the names of its models. models: the names of ours. lacks: the wanted models that it
-    does not have."""
+    """Return what a repository holds. held: the names of its models. models: the names of all ours. lacks: the wanted models
+    that are not in it."""
     ours = sorted(models & set(held))
     others = sorted(set(held) - set(ours))
     return {

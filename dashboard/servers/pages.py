@@ -9,8 +9,9 @@ from dashboard.servers.consumers import PROCESSES
 from dashboard.servers.holdings import said_of
 from dashboard.servers.services import server_restart
 from dashboard.web.addresses import get, post
-from dashboard.web.pages import call_service, respond
+from dashboard.web.pages import call_service, page_of, respond
 
+CARDS = 20  # the number of servers on a page of the list
 EVENTS = 30
 SHOWN = 100  # the number of versions on a page, in the order of _ORDER
 _ORDER = {word: place for place, word in enumerate(("failed", "loading", "unloading", "ready", "asleep"))}
@@ -18,8 +19,9 @@ _ORDER = {word: place for place, word in enumerate(("failed", "loading", "unload
 
 @get("servers/", Right.VIEW)
 def servers(request: HttpRequest) -> HttpResponse:
-    rows = [(server, list(select.model_states(server=server)), said_of(server)) for server in select.servers()]
-    return respond(request, "servers/servers", {"rows": rows, "running": select.processes()})
+    page = page_of(request, select.servers(), CARDS)
+    rows = [(server, list(select.model_states(server=server)), said_of(server)) for server in page]
+    return respond(request, "servers/servers", {"rows": rows, "page": page, "running": select.processes()})
 
 
 @get("servers/<slug:name>/", Right.VIEW)
