@@ -86,7 +86,7 @@ def environment_change(request: HttpRequest, name: str) -> HttpResponse:
         change = {"environment": found, "actor": actor_of(request), **given}
         if "check" in form:
             check = check_source(services.environment_with(**change))
-            context = {**_context(found), "check": check, "checked": "the settings", "typed": form}
+            context = {**_context(request, found), "check": check, "checked": "the settings", "typed": form}
             return render(request, "fleet/environment.html", context)
         services.environment_update(**change)
     except DashboardError as error:
