@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,7 @@ LOCAL = {"trust_env": False, "timeout": 10.0}
 
 
 class House:
-    """A dashboard without web process and worker. Its servers are named by their ports.
-
-    real: whether they are real servers instead of stand-ins.
-    """
+    """A dashboard without web process and worker. Its servers are named by their ports."""
 
     def __init__(self, servers: int, models: int, busy: int) -> None:
         self.ports = free_ports(servers)
@@ -179,11 +176,13 @@ class House:
             size = connection.execute("SELECT pg_total_relation_size('dashboard_metricsample')").fetchone()
         assert calls is not None
         assert size is not None
-        own = self._watch.cpu_times()
-        engine = self._engine.processes()
+        own, engine = self._watch.cpu_times(), 0.0
+        for process in self._engine.processes():
+            with suppress(psutil.NoSuchProcess):  # a session that has just ended
+                engine += sum(process.cpu_times()[:4])
         return {
             "watch": own.user + own.system,
-            "postgres": sum(sum(process.cpu_times()[:4]) for process in engine),
+            "postgres": engine,
             "stand_ins": sum(self._stand_in.cpu_times()[:2]),
             "statements": float(calls[0] or 0),
             "samples": float(self.count("metricsample")),
