@@ -42,8 +42,8 @@ def _listens(port: int) -> bool:
 class Engine:
     """A program that listens on a port, whose processes are frozen together."""
 
-    def __init__(self, *command: Any, port: int, **how: Any) -> None:
-        self.port = port
+    def __init__(self, *command: Any, port: int, end: signal.Signals = signal.SIGINT, **how: Any) -> None:
+        self.port, self._end = port, end
         self._command, self._how = [str(part) for part in command], how
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -70,7 +70,7 @@ class Engine:
     def stop(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self.signal(signal.SIGCONT)
-            self._process.send_signal(signal.SIGINT)
+            self._process.send_signal(self._end)
             self._process.wait(PATIENCE_S)
 
 
@@ -157,7 +157,7 @@ def haproxy(configuration: str, port: int) -> Iterator[Engine]:
     """Yield a HAProxy with this configuration, which listens on the port."""
     with _folder("haproxy") as folder:
         (folder / "cfg").write_text(configuration)
-        engine = Engine(HAPROXY, "-db", "-f", folder / "cfg", port=port, cwd=folder)
+        engine = Engine(HAPROXY, "-db", "-f", folder / "cfg", port=port, end=signal.SIGTERM, cwd=folder)
         engine.start()
         try:
             yield engine
