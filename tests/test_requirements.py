@@ -17,10 +17,11 @@ REQUIREMENTS = ROOT / "requirements"
 # `ts` is the package that handlers of TorchServe's import (serving/torchserve/ts-path).
 OWN = {"dashboard", "serving", "repository", "tests", "benchmarks", "examples", "tools", "ts"}
 # Made by the Python backend for the code it runs; a file beside that code; NVIDIA's, TensorFlow and OpenTelemetry,
-# from files of their own; what TorchServe's handlers of images and texts need, and bring; a search that ours is compared with.
+# from files of their own; what TorchServe's handlers of images and texts need, and bring; a search that ours is compared with;
+# Swift, which is Debian's and runs with Debian's Python.
 NOT_INSTALLED = {
     *("triton_python_backend_utils", "ink", "tensorrt", "tensorflow", "opentelemetry"),
-    *("PIL", "torchvision", "torchtext", "captum", "transformers", "optuna"),
+    *("PIL", "torchvision", "torchtext", "captum", "transformers", "optuna", "swift", "eventlet"),
 }
 # They run in environments of their own, from requirements/bench and requirements/convert, or are served.
 APART = (

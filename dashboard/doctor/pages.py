@@ -3,13 +3,13 @@
 import platform
 
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 
 from dashboard.access.authorisation import Right
 from dashboard.doctor.table import CHECKS
 from dashboard.web.addresses import get
-from dashboard.web.pages import respond
 
 
 @get("doctor/", Right.ADMINISTER)
 def doctor(request: HttpRequest) -> HttpResponse:
-    return respond(request, "servers/doctor", {"checks": CHECKS, "machine": platform.node()})
+    return render(request, "servers/doctor.html", {"checks": CHECKS, "machine": platform.node()})

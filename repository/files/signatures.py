@@ -73,7 +73,7 @@ def verify(folder: Path, public_keys: Sequence[Path]) -> None:
     """Raises Unsigned if no key has signed exactly these files. An empty folder, as of an ensemble, needs no signature.
 
     It reads all files of the folder, twice if a slipway.pbtxt is in it that was signed. One that was added afterwards, such as
-    that of an archive of TorchServe's, is a part of the configuration, which no signature covers.
+    that of a registered archive, is a part of the configuration, which no signature covers.
     """
     if _is_empty(folder):
         return
@@ -87,9 +87,7 @@ def verify(folder: Path, public_keys: Sequence[Path]) -> None:
             config.set_hashing_config(_module("hashing").Config().set_ignored_paths(paths=ignored))
         try:
             config.verify(folder, folder / SIGNATURE_FILE)
-        except (
-            Exception
-        ) as error:  # the package lets the errors of JSON, of the certificate and of its own parts through
+        except Exception as error:  # the package lets those of JSON, of the certificate and of its own parts through
             reasons.append(_said(error))
         else:
             return
