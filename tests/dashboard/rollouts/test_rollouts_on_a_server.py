@@ -28,6 +28,7 @@ from dashboard.rollouts import figures, selectors
 from dashboard.rollouts.selectors import history, standing
 from dashboard.rollouts.services import mismatches_forget, rollout_abort, rollout_advance, rollout_start
 from dashboard.watch import rollout_watch
+from dashboard.watch.together import Together
 from dashboard.watch.watcher import watch_server
 from repository.config.document import Document
 from tests.dashboard.conftest import text_of
@@ -98,7 +99,7 @@ def watching(server: Server, *phases: Phase) -> None:
     """Run all that `watch` does for a server; in each phase do something, then wait for its condition."""
 
     async def scenario() -> None:
-        running = asyncio.create_task(watch_server(server))
+        running = asyncio.create_task(watch_server(server, Together()))
         try:
             for act, condition in phases:
                 apart = act.__name__ in ("start", "kill")

@@ -27,6 +27,7 @@ from dashboard.servers.client import AsyncServerClient, ServerClient, ServerConn
 from dashboard.shared.choices import DesiredState, ServerStatus
 from dashboard.shared.exceptions import DashboardError
 from dashboard.watch import watcher
+from dashboard.watch.together import Together
 from repository.core.histogram import BOUNDS_US
 from tests.dashboard.conftest import text_of
 from tests.dashboard.processes import FixedServer, fixed_server
@@ -217,10 +218,10 @@ def test_a_server_that_ends_its_own_tasks_ends_no_others(
     wrong = odd.row()
     watch_as_ever = watcher.watch_server
 
-    async def broken(server: Server) -> None:
+    async def broken(server: Server, together: Together) -> None:
         if server.pk == wrong.pk:
             raise ZeroDivisionError
-        await watch_as_ever(server)
+        await watch_as_ever(server, together)
 
     lose_as_ever, failures = watcher.server_state.server_lost, [InterfaceError("connection already closed")]
 
@@ -270,7 +271,7 @@ def test_failures_one_after_the_other_are_tried_again_later_and_those_far_apart_
 ) -> None:
     now, lasts, pauses = [0.0], iter([0.0, 0.0, 3600.0, 3600.0]), []
 
-    async def broken(_server: Server) -> None:
+    async def broken(_server: Server, _together: Together) -> None:
         now[0] += next(lasts)
         raise ZeroDivisionError
 
@@ -283,7 +284,7 @@ def test_failures_one_after_the_other_are_tried_again_later_and_those_far_apart_
     monkeypatch.setattr(watcher, "monotonic", lambda: now[0])
     monkeypatch.setattr(watcher.asyncio, "sleep", pause)
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(watcher.keep_watching(odd.row()))
+        asyncio.run(watcher.keep_watching(odd.row(), Together()))
     assert pauses == [watcher.SERVERS_S * factor for factor in (1, 2, 1, 1)]
 
 
