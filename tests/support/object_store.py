@@ -103,7 +103,8 @@ class ObjectStore:
                 self.delete(f"{prefix}/{path.relative_to(folder)}")
 
     def _call(self, method: str, key: str, content: bytes = b"") -> httpx.Response:
-        request = AWSRequest(method, f"{self.endpoint}/{BUCKET}/{key}".rstrip("/"), data=content)
+        address = f"{self.endpoint}/{BUCKET}/{key}" if key else f"{self.endpoint}/{BUCKET}"
+        request = AWSRequest(method, address, data=content)
         S3SigV4Auth(Credentials(self.key, self.secret), "s3", "us-east-1").add_auth(request)
         answer = httpx.request(method, request.url, content=content, headers=dict(request.headers), timeout=PATIENCE_S)
         return answer.raise_for_status()

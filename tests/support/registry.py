@@ -4,6 +4,7 @@ import base64
 import contextlib
 import json
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,7 +41,7 @@ class RegistryServer:
             settings["auth"] = {"htpasswd": {"realm": "registry", "path": str(people)}}
         config = folder / "registry.json"
         config.write_text(json.dumps(settings))
-        self.engine = Engine(PROGRAM, "serve", config, port=port)
+        self.engine = Engine(PROGRAM, "serve", config, port=port, end=signal.SIGTERM)  # a background shell ignores SIGINT
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         return httpx.get(f"{self.url}/v2/{path}", headers=headers, auth=self._auth, follow_redirects=True)

@@ -56,7 +56,9 @@ def test_a_second_person_approves_and_a_release_is_promoted_and_goes_back(
     assert "missing Somebody must approve it" in text_of(refused)
     assert "met It serves on every server of staging." in text_of(refused)
     approved = mary.post("/environments/eu/approvals", {**given, "comment": "tried it"}, follow=True)
-    assert "met It was approved by mary." in text_of(approved)
+    assert "mary approved it" in text_of(approved)
+    asked = paul.get(f"/environments/eu/deployments/new?model=relu&release={numbers[1]}")
+    assert "met It was approved by mary." in text_of(asked)
     assert "Take my approval back" in text_of(approved)
     started = paul.post("/environments/eu/deployments/start", {**given, "at_once": "1"})
     pk = Deployment.objects.get().pk

@@ -164,6 +164,6 @@ def test_two_workers_do_not_run_two_jobs_at_the_same_time(tmp_path: Path) -> Non
 @pytest.mark.django_db
 def test_measurements_tunings_and_replays_share_the_machine_and_other_long_jobs_follow_their_like() -> None:
     turns = {name: kind.turn for name, kind in kinds().items() if kind.turn}
-    own = {"batch": "batch", "fetch": "fetch", "convert": "convert"}
+    own = {name: name for name in ("batch", "fetch", "convert", "export")}
     own |= dict.fromkeys(("measure", "tune", "replay"), "machine")
     assert turns == {"saw": "bench", "drill": "bench", **own}
