@@ -18,6 +18,8 @@ COMMAND = (sys.executable, str(BASE_DIR / "manage.py"), "doctor", LINES)
 # A check is broken off after its own limit. One that even then says nothing hangs in the kernel.
 SILENT_S = max(check.limit_s for check in CHECKS) + 30
 _LONGEST_LINE = 1 << 20
+_ENDED = "The checks ended too early: run manage.py doctor on this machine, and read what it says."
+_HANGS = "A check hangs and was broken off: run manage.py doctor on this machine, and see where it stops."
 _running = False
 
 
@@ -42,21 +44,17 @@ async def findings(silent_s: float = SILENT_S) -> AsyncIterator[bytes]:
         try:
             assert process.stdout is not None
             made = 0
-            while found := await asyncio.wait_for(process.stdout.readline(), silent_s):
+            while True:
+                async with asyncio.timeout(silent_s):
+                    found = await process.stdout.readline()
+                if not found:
+                    break
                 made += 1
                 yield found
             if made < len(CHECKS):
-                yield line(
-                    {
-                        "error": "The checks ended too early: run manage.py doctor on this machine, and read what it says."
-                    }
-                )
+                yield line({"error": _ENDED})
         except TimeoutError:
-            yield line(
-                {
-                    "error": "A check hangs and was broken off: run manage.py doctor on this machine, and see where it stops."
-                }
-            )
+            yield line({"error": _HANGS})
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

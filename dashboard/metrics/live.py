@@ -150,8 +150,12 @@ class SumFeed(Feed):
         since = 0.0  # when the first of the waiting points arrived; 0 if none waits
         while True:
             left = since + LATE_S - time.monotonic() if since else None
-            try:  # what has arrived is read even if it is late already
-                message = news.get_nowait() if not news.empty() else await asyncio.wait_for(news.get(), left)
+            try:
+                if news.empty():  # what has arrived is read even if it is late already
+                    async with asyncio.timeout(left):
+                        message = await news.get()
+                else:
+                    message = news.get_nowait()
             except TimeoutError:
                 silent |= {name: f"{name} is late" for name, points in waiting.items() if not points}
             else:
