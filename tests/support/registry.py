@@ -41,7 +41,8 @@ class RegistryServer:
             settings["auth"] = {"htpasswd": {"realm": "registry", "path": str(people)}}
         config = folder / "registry.json"
         config.write_text(json.dumps(settings))
-        self.engine = Engine(PROGRAM, "serve", config, port=port, end=signal.SIGTERM)  # a background shell ignores SIGINT
+        # A shell that runs in the background lets its programs ignore SIGINT.
+        self.engine = Engine(PROGRAM, "serve", config, port=port, end=signal.SIGTERM)
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         return httpx.get(f"{self.url}/v2/{path}", headers=headers, auth=self._auth, follow_redirects=True)
