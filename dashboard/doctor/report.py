@@ -11,25 +11,25 @@ from django.core.exceptions import ImproperlyConfigured
 from dashboard.doctor.check import Check, Finding, examine
 from dashboard.shared.exceptions import Invalid
 
-JSON, LINES = "--json", "--lines"
+TEXT, JSON, LINES = "text", "json", "lines"
 
 
-def report(findings: Iterable[Finding], *, as_json: bool, as_lines: bool = False) -> bool:
-    """Print what became of the checks, each when it is known, as text or a line of JSON; or one JSON object at the end. Return
-    whether all is well."""
+def report(findings: Iterable[Finding], form: str = TEXT) -> bool:
+    """Print what became of the checks, and return whether all is well.
+
+    form: text or lines of JSON, each when its check is made; or one JSON object at the end.
+    """
     rows = []
     for one in findings:
         rows.append(one)
-        if as_lines:
+        if form == LINES:
             print(json.dumps(asdict(one)), flush=True)
-        elif not as_json:
+        elif form == TEXT:
             print("\n".join(_lines(one)), flush=True)
     wrong = sum(one.state == "wrong" for one in rows)
-    if as_lines:
-        pass
-    elif as_json:
+    if form == JSON:
         print(json.dumps({"well": not wrong, "checks": [asdict(one) for one in rows]}, indent=2))
-    else:
+    elif form == TEXT:
         made = sum(one.state != "skipped" for one in rows)
         end = f"{wrong} of {made} checks found a fault." if wrong else f"All is well: {made} checks found no fault."
         print(f"\n{end}")
@@ -40,7 +40,7 @@ def settings_or_report(arguments: Sequence[str]) -> None:
     """End the process with a report if the settings are so wrong that no check can be made."""
     (found,) = examine([Check("settings", "Settings", _read_settings)])
     if found.state == "wrong":
-        report([found], as_json=JSON in arguments, as_lines=LINES in arguments)
+        report([found], next((form for form in (JSON, LINES) if f"--{form}" in arguments), TEXT))
         sys.exit(1)
 
 

@@ -14,7 +14,7 @@ from dashboard.shared.environment import BASE_DIR
 from dashboard.shared.exceptions import Conflict
 from dashboard.web.rest.lines import line
 
-COMMAND = (sys.executable, str(BASE_DIR / "manage.py"), "doctor", LINES)
+COMMAND = (sys.executable, str(BASE_DIR / "manage.py"), "doctor", f"--{LINES}")
 # A check is broken off after its own limit. One that even then says nothing hangs in the kernel.
 SILENT_S = max(check.limit_s for check in CHECKS) + 30
 _LONGEST_LINE = 1 << 20

@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from dashboard.doctor.check import examine
-from dashboard.doctor.report import JSON, LINES, report
+from dashboard.doctor.report import JSON, LINES, TEXT, report
 from dashboard.doctor.table import CHECKS
 
 
@@ -16,10 +16,16 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         form = parser.add_mutually_exclusive_group()
-        form.add_argument(JSON, action="store_true", help="print one JSON object")
-        form.add_argument(LINES, action="store_true", help="print a JSON object a line, each when its check is made")
+        form.add_argument(f"--{JSON}", dest="form", action="store_const", const=JSON, help="print one JSON object")
+        form.add_argument(
+            f"--{LINES}",
+            dest="form",
+            action="store_const",
+            const=LINES,
+            help="print a JSON object a line, each when its check is made",
+        )
+        parser.set_defaults(form=TEXT)
 
     def handle(self, *args: object, **options: Any) -> None:
-        findings = examine(CHECKS, limited=True)
-        if not report(findings, as_json=options["json"], as_lines=options["lines"]):
+        if not report(examine(CHECKS, limited=True), options["form"]):
             sys.exit(1)
