@@ -318,11 +318,21 @@ class RemoteRepository:
         return {model: tuple(sorted(rows)) for model, rows in found.items()}
 
     def _find(self, path: str) -> Mapping[str, Mapping[str, object]]:
-        """Return the description of each object below a path in the repository, or of the object at the path."""
+        """Return the description of each object below a path in the repository."""
         system, root = self._system()
         try:
             system.invalidate_cache()
             return system.find(f"{root}/{path}" if path else root, detail=True)
+        except Exception as error:
+            raise self._explained(error) from error
+
+    def _find_one(self, name: str) -> Mapping[str, Mapping[str, object]]:
+        """Return the description of one object by its path; {} if it is not there. Some stores cannot `find` a single one."""
+        system, root = self._system()
+        try:
+            return {f"{root}/{name}": system.info(f"{root}/{name}")}
+        except FileNotFoundError:
+            return {}
         except Exception as error:
             raise self._explained(error) from error
 
@@ -334,9 +344,8 @@ class RemoteRepository:
         if not name or self._marker is None:
             self._check_marker()
         listed = {}
-        for path, details in self._find(
-            f"{pointers.MODELS}/{name}{pointers.SUFFIX}" if name else pointers.MODELS
-        ).items():
+        one = f"{pointers.MODELS}/{name}{pointers.SUFFIX}"
+        for path, details in (self._find_one(one) if name else self._find(pointers.MODELS)).items():
             model = path.removeprefix(folder).removesuffix(pointers.SUFFIX)
             if path == f"{folder}{model}{pointers.SUFFIX}" and _may_be_model(model):
                 listed[model] = path, details
@@ -363,7 +372,7 @@ class RemoteRepository:
 
     def _check_marker(self) -> None:
         """Raise Unreachable if a later release wrote the repository."""
-        for path, details in self._find(pointers.MARKER).items():
+        for path, details in self._find_one(pointers.MARKER).items():
             token = content_token(details)
             if token and token == self._marker:
                 continue
@@ -424,7 +433,7 @@ def explained(error: Exception, what: str) -> RepositoryError:
         return Unreachable(f"no valid credentials were found for the {what}")
     if isinstance(error, PermissionError):
         return Unreachable(f"access to the {what} was denied: check its credentials and permissions")
-    if isinstance(error, FileNotFoundError):
+    if names & {"FileNotFoundError", "ResourceNotFoundError"}:  # the second one is Azure's
         return Unreachable(f"the bucket or folder of the {what} does not exist")
     return Unreachable(f"the {what} cannot be reached ({type(error).__name__})")
 
