@@ -123,7 +123,7 @@ def repository(text: str) -> Path | RemoteAddress:
 
 def model_name(text: str) -> str:
     try:
-        return check_name(text)
+        return text and check_name(text)
     except RepositoryError as error:
         raise argparse.ArgumentTypeError(f"'{text}' cannot be the name of a model: {error.message}") from None
 
