@@ -78,17 +78,21 @@ def open_folder(folder: Path, name: str, private: Callable[[], Path], *, may_be_
             raise invalid(f"'{folder}' has no model: {_what_it_has(content)}")
     except OSError as error:
         raise unavailable(f"'{folder}' cannot be served as one model: {error.strerror or error}") from error
-    log.info("'%s' is a repository, with the models %s", folder, _shown(content.models) if content.models else "to come")
+    log.info(
+        "'%s' is a repository, with the models %s", folder, _shown(content.models) if content.models else "to come"
+    )
     return LinkedRepository(folder)
 
 
 def looks_like_one_model(folder: Path) -> bool:
-    """Return whether a folder that is served as a repository is probably one model."""
+    """Return whether a folder that is served as a repository is probably one model. It looks at few of the models."""
     try:
-        content = read_content(folder)
-    except OSError:
+        if (folder / CONFIG_FILE).is_file() or _model_files(folder):
+            return True
+        folders = [entry for entry in folder.iterdir() if entry.name[0] != "." and entry.is_dir()]
+        return bool(folders) and all(_number(one.name) and not _is_model_folder(one) for one in folders)
+    except OSError:  # the listing of the repository says so
         return False
-    return content.is_model and not content.models
 
 
 def read_content(folder: Path) -> Content:
@@ -246,7 +250,8 @@ def _what_it_has(content: Content) -> str:
         told = next(((name, kind) for name, kind in heads if kind is not None), None)
     if told is not None and told[1] is not foreign_formats.TEXT:
         return f"'{told[0]}' is none, because {told[1].sentence}"
-    return f"it has {_shown(content.names)}; expected {CONFIG_FILE}, a folder 1, a file such as model.onnx, or folders of models"
+    expected = f"{CONFIG_FILE}, a folder 1, a file such as model.onnx, or folders of models"
+    return f"it has {_shown(content.names)}; expected {expected}"
 
 
 def _head(path: Path) -> bytes:
@@ -256,5 +261,3 @@ def _head(path: Path) -> bytes:
 
 def _shown(names: list[str]) -> str:
     return ", ".join(f"'{name}'" for name in names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
-
-

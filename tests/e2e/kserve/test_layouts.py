@@ -65,7 +65,10 @@ def linked(folder: Path) -> None:
 
 # layout -> how the folder is made, and the model that clients name
 SCALED: dict[str, tuple[Callable[[Path], None], str]] = {
-    "v1beta1/onnx: a repository without configurations": (lambda at: onnx_file(at / "onnx-model/1/model.onnx"), "onnx-model"),
+    "v1beta1/onnx: a repository without configurations": (
+        lambda at: onnx_file(at / "onnx-model/1/model.onnx"),
+        "onnx-model",
+    ),
     "v1beta1/onnx: one's own model.onnx": (lambda at: onnx_file(at / "model.onnx"), ISVC),
     "storage/uri: a file with any name": (lambda at: onnx_file(at / "frozen-4.onnx"), ISVC),
     "storage/pvc: folders of versions": (on_a_volume, ISVC),
