@@ -98,7 +98,8 @@ def looks_like_one_model(folder: Path) -> bool:
 def read_content(folder: Path) -> Content:
     """List a folder. Hidden entries, and those of the file system, do not count. Raises OSError."""
     entries = sorted(entry for entry in folder.iterdir() if entry.name[0] != "." and entry.name not in _NO_MODELS)
-    models, versions = [], {}
+    models: list[str] = []
+    versions: dict[int, Path] = {}
     for entry in entries:
         if not entry.is_dir() or entry.name in BACKEND_OF_FILENAME:
             continue

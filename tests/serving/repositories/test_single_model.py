@@ -2,11 +2,13 @@
 
 import shutil
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
 
 from repository.core.layout import ModelRepository
+from serving.cli import command_line
 from serving.cli.command_line import parse
 from serving.core.errors import Code, ServingError
 from serving.repositories import single_model
@@ -177,6 +179,18 @@ def test_a_repository_that_looks_like_one_model_is_noticed(folder: Path) -> None
     assert not looks_like_one_model(folder)
     write_config(folder, "")
     assert looks_like_one_model(folder)
+
+
+def test_the_folder_of_an_image_may_come_after_the_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = folder / "later"
+    flags = [f"--model-repository={later}", f"--model-name={NAME}"]
+    monkeypatch.setenv("MODEL_INIT_MODE", "async")
+    threading.Timer(0.2, later.mkdir).start()
+    assert parse(flags)[0].model_repository == (later,)
+    later.rmdir()
+    monkeypatch.setattr(command_line, "IMAGE_S", 0.0)
+    with pytest.raises(SystemExit):
+        parse(flags)
 
 
 @pytest.mark.parametrize(
