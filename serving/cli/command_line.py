@@ -8,6 +8,7 @@ import argparse
 import dataclasses
 import functools
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from serving.cli.option_values import (
     latency_buckets,
     lowered,
     metrics_setting,
+    model_name,
     number,
     pattern,
     repository,
@@ -49,6 +51,7 @@ from serving.cli.trace_config import DEPRECATED_TRACE_FLAGS, trace_setting, trac
 from serving.plugins.plugin import imported
 from serving.plugins.table import PLUGINS
 
+IMAGE_S = 60.0  # how long the server waits for the folder of an image beside it
 MODES = ("none", "poll", "explicit")
 # Flags that tritonserver 2.51 lacks. An abbreviation that fits one of tritonserver's flags never means one of these.
 OWN_FLAGS = frozenset(
@@ -79,6 +82,7 @@ OWN_FLAGS = frozenset(
         "--metrics-buckets-per-doubling",
         "--metrics-level",
         "--model-environment",
+        "--model-name",
         "--model-signature-key",
         "--ready-despite-new-models",
         "--repository-cache-bytes",
@@ -149,6 +153,10 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     values["model_repository"] += values.pop("model_store")
     if source is None or not source.refusal:
         values["model_repository"] = _repositories(parser, values["model_repository"], values["exit_on_error"])
+    if values["model_name"] and len(values["model_repository"]) != 1:
+        parser.error("--model-name needs one --model-repository, whose folder may be one model")
+    if values["model_name"] and isinstance(values["model_repository"][0], RemoteAddress):
+        parser.error("--model-name needs a --model-repository on this machine: in the cloud it is a repository")
     for protocol in ("http", "grpc", "metrics"):
         port = values[f"{protocol}_port"]
         if values[f"allow_{protocol}"] and not 0 <= port <= 65535:
@@ -206,6 +214,8 @@ def _repositories(
     if not given:
         parser.error("--model-repository is required: the folder that holds one folder for each model")
     for folder in given:
+        if isinstance(folder, Path) and os.environ.get("MODEL_INIT_MODE") == "async":
+            _await_image(folder)
         missing = isinstance(folder, Path) and not folder.is_dir()
         if missing and (exit_on_error or Path(str(folder)).exists()):
             parser.error(f"--model-repository: '{folder}' is not a folder")
@@ -213,6 +223,16 @@ def _repositories(
     for place in given:
         once.setdefault(place.resolve() if isinstance(place, Path) else place, place)
     return list(once.values())
+
+
+def _await_image(folder: Path) -> None:
+    """Wait for the folder of an image that KServe runs beside the server, which links it when it starts.
+
+    Source: KServe, pkg/utils/storage.go, which sets MODEL_INIT_MODE for such images ("modelcars").
+    """
+    deadline = time.monotonic() + IMAGE_S
+    while not folder.is_dir() and time.monotonic() < deadline:
+        time.sleep(0.1)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -274,6 +294,7 @@ def _repository_flags(add: Add) -> None:
         dest="model_store",
         default=[],
     )
+    add("--model-name", model_name, "if the folder of --model-repository is one model: serve it under this name")
     add(
         "--repository-cache-folder",
         Path,

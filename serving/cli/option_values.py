@@ -121,6 +121,13 @@ def repository(text: str) -> Path | RemoteAddress:
         raise argparse.ArgumentTypeError(error.message) from None
 
 
+def model_name(text: str) -> str:
+    try:
+        return text and check_name(text)
+    except RepositoryError as error:
+        raise argparse.ArgumentTypeError(f"'{text}' cannot be the name of a model: {error.message}") from None
+
+
 def number(text: str) -> int:
     """Return a positive or negative whole number."""
     if not _INTEGER.fullmatch(text):

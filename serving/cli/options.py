@@ -32,6 +32,7 @@ class Options:
     """The field names are the names of the flags, with underscores; `serving.cli.command_line` describes each flag."""
 
     model_repository: tuple[Path | RemoteAddress, ...]
+    model_name: str = ""
     repository_cache_folder: Path | None = None
     repository_cache_bytes: int = 50 << 30
     server_id: str = "slipway"

@@ -18,6 +18,7 @@ from serving.cli.options import Options
 from serving.core.errors import ServingError, invalid, not_found, unavailable
 from serving.core.model_identifier import ModelIdentifier
 from serving.repositories.model_source import fingerprint
+from serving.repositories.single_model import looks_like_one_model, open_folder
 from serving.resources.private_folder import PrivateFolder
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class ModelRepositories:
     def __init__(self, options: Options) -> None:
         # The private folder and the content below each parent folder; None: the temporary folder, whose content is not kept.
         self._caches: dict[Path | None, tuple[PrivateFolder, ContentCache]] = {}
+        self._views: list[PrivateFolder] = []
         self._namespaces: defaultdict[str, list[Repository]] = defaultdict(list)
         self.remote: list[RemoteRepository] = []
         for place in options.model_repository:
@@ -52,7 +54,7 @@ class ModelRepositories:
 
     def _open(self, place: Path | RemoteAddress, options: Options) -> Repository:
         if isinstance(place, Path):
-            return ModelRepository(place)
+            return self._open_folder(place, options)
         folder = options.repository_cache_folder or _mount_directory(place)
         if folder not in self._caches:
             private = PrivateFolder(folder, "slipway-models-")
@@ -65,6 +67,18 @@ class ModelRepositories:
         asked = options.model_control_mode == "explicit" and not options.load_model
         self.remote.append(RemoteRepository(place, private.path / str(len(self.remote)), content, may_be_empty=asked))
         return self.remote[-1]
+
+    def _open_folder(self, folder: Path, options: Options) -> ModelRepository:
+        if options.model_name:
+            asked = options.model_control_mode == "explicit"
+            return open_folder(folder, options.model_name, self._new_view, may_be_empty=asked)
+        if looks_like_one_model(folder):
+            log.warning("'%s' looks like one model, not a repository of models: --model-name=NAME serves it", folder)
+        return ModelRepository(folder)
+
+    def _new_view(self) -> Path:
+        self._views.append(PrivateFolder(None, "slipway-model-"))
+        return self._views[-1].path
 
     @property
     def missing(self) -> list[Path]:
@@ -257,7 +271,7 @@ class ModelRepositories:
             repository.forget(model.name)
 
     def close(self) -> None:
-        for private, _ in self._caches.values():
+        for private in (*(private for private, _ in self._caches.values()), *self._views):
             private.close()
 
 
