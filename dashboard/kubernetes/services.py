@@ -11,9 +11,11 @@ from django.utils import timezone
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
-from dashboard.kubernetes.api import WORKLOADS, Cluster, Kind, cluster_of
+from dashboard.access.control import restored_from
+from dashboard.kubernetes.api import WORKLOADS, Kind, cluster_of
 from dashboard.kubernetes.events import Change, differences
 from dashboard.kubernetes.look import Look
+from dashboard.kubernetes.selectors import look_of, refusal
 from dashboard.kubernetes.workloads import Scale, WorkloadRow, autoscalers_of, workload_of
 from dashboard.models import ClusterLook, ReplicaCount, ReplicaEvent, ServerEnvironment
 from dashboard.shared.changes import quietly
@@ -109,16 +111,20 @@ def replicas_set(
     faster.
     """
     require(actor, Right.OPERATE)
+    if restored_from():
+        raise Conflict(
+            "this installation was restored from a backup, and controls nothing until manage.py accept control"
+        )
+    look = look_of(environment)
+    workloads: list[WorkloadRow] = look.workloads if look is not None else []
+    if said := refusal(environment, workloads, []):
+        raise Conflict(said)
     least, most = environment.replicas_min, environment.replicas_max
-    if not environment.in_kubernetes:
-        raise Conflict(f"the servers of {environment.name} are not found by Kubernetes, so it has no replicas to set")
-    if not most:
-        raise Conflict(f"no replicas are set here: an administrator first gives {environment.name} bounds for them")
     if not least <= replicas <= most:
         raise Invalid.at(
             "replicas", f"{environment.name} has from {least} to {most} replicas, so it cannot have {replicas}"
         )
-    workload = _only_workload(environment)
+    workload = workloads[0]
     about = f"{workload['kind']} {workload['name']}"
     before, uid = async_to_sync(_scale)(environment, workload, replicas, seen)
     if before == replicas:
@@ -137,26 +143,15 @@ def replicas_set(
     return environment
 
 
-def _only_workload(environment: ServerEnvironment) -> WorkloadRow:
-    look = ClusterLook.objects.filter(environment=environment).first()
-    found: list[WorkloadRow] = look.workloads if look is not None else []
-    if not found:
-        raise Conflict(f"it is not known yet what makes the pods of {environment.name}: `watch` has seen none")
-    if len(found) > 1:
-        names = " and ".join(f"{one['kind']} {one['name']}" for one in found)
-        raise Conflict(f"the pods of {environment.name} are of {names}: set their replicas in the cluster")
-    if found[0]["kind"] not in WORKLOADS:
-        raise Conflict(f"a {found[0]['kind']} has no number of replicas that can be set")
-    return found[0]
-
-
 async def _scale(
     environment: ServerEnvironment, workload: WorkloadRow, replicas: int, seen: int | None
 ) -> tuple[int, str]:
     """Set the replicas, and return how many there were, and a uid for the event."""
     kind, name = workload["kind"], workload["name"]
     async with cluster_of(environment) as cluster:
-        await _refuse_driven(cluster, environment, kind, name)
+        fresh = await workload_of(cluster, kind, name)
+        if said := refusal(environment, [fresh], await autoscalers_of(cluster)):
+            raise Conflict(said)
         part = Kind("apps", "v1", f"{WORKLOADS[kind].resource}/scale")
         scale: Scale = await cluster.read(part, Scale, name)
         before = scale["spec"].get("replicas", 0)
@@ -167,15 +162,3 @@ async def _scale(
             scale = await cluster.replace(part, Scale, name, scale)
     meta = scale["metadata"]
     return before, f"{meta.get('uid', '')}:set:{meta.get('resourceVersion', '')}"[:100]
-
-
-async def _refuse_driven(cluster: Cluster, environment: ServerEnvironment, kind: str, name: str) -> None:
-    """Raise Conflict if an autoscaler, or the object that made the workload, would undo the change."""
-    for one in await autoscalers_of(cluster):
-        if one["target"] == f"{kind} {name}":
-            raise Conflict(
-                f"{one['kind']} {one['name']} sets the replicas of {kind} {name}, from {one['min']} to {one['max']}, and would "
-                "undo this: change its bounds in the cluster"
-            )
-    if owner := (await workload_of(cluster, kind, name))["owner"]:
-        raise Conflict(f"{owner} made {kind} {name}, and would undo this: change the replicas there")
