@@ -187,8 +187,8 @@ def server_place(*, server: Server, zone: str, actor: Actor) -> Server:
     Raises Conflict for a pod.
     """
     require(actor, Right.ADMINISTER)
-    if server.named_at is not None and server.environment is not None and server.environment.kubernetes_service:
-        raise Conflict(f"Kubernetes says in which zone {server.name} runs, by its node's topology.kubernetes.io/zone")
+    if server.named_at is not None and server.environment is not None and server.environment.in_kubernetes:
+        raise Conflict(f"Kubernetes says in which zone {server.name} runs, by the label topology.kubernetes.io/zone")
     zone = zone.strip()
     if len(zone) > 64 or not zone.isprintable():
         raise Invalid.at("zone", "a zone has at most 64 printable characters, as eu-central-1a")

@@ -42,6 +42,7 @@ _REPEATED = {"SuccessfulRescale", "ScalingReplicaSet"}  # each time is a change 
 class _Object(TypedDict):
     kind: NotRequired[str]
     name: NotRequired[str]
+    uid: NotRequired[str]
 
 
 class _Series(TypedDict):
@@ -100,19 +101,30 @@ def changes_of(
     return [one for one in found if one is not None]
 
 
-def warnings_of(events: Iterable[Event]) -> dict[str, str]:
-    """Return the newest warning about each pod, by its name."""
-    newest: dict[str, tuple[datetime, str]] = {}
+def warnings_of(events: Iterable[Event]) -> dict[str, tuple[str, str]]:
+    """Return the newest warning about each pod, by its name: the reason, and the message."""
+    newest: dict[str, tuple[datetime, str, str]] = {}
     for one in events:
         if one.get("type") == "Warning" and one["involvedObject"].get("kind") == "Pod":
             name, at = one["involvedObject"].get("name", ""), _at(one)
             if name not in newest or at >= newest[name][0]:
-                newest[name] = at, f"{plain(one.get('reason') or '')[:64]}: {clip(one.get('message') or '')}"
-    return {name: said for name, (_, said) in newest.items()}
+                newest[name] = at, plain(one.get("reason") or "")[:64], clip(one.get("message") or "")
+    return {name: (reason, message) for name, (_, reason, message) in newest.items()}
 
 
-def differences(before: Sequence[WorkloadRow], now: Sequence[WorkloadRow]) -> list[Change]:
-    """Return what changed in workloads between two looks and has no event: who set the replicas, and that an update began."""
+def set_uid(workload: WorkloadRow) -> str:
+    """Return the uid of the change that gave a workload its present generation."""
+    return f"{workload['uid']}:replicas:{workload['generation']}"
+
+
+def differences(
+    before: Sequence[WorkloadRow], now: Sequence[WorkloadRow], autoscalers: Sequence[AutoscalerRow]
+) -> list[Change]:
+    """Return what changed in workloads between two looks and has no event: who set the replicas, and that an update began.
+
+    Before Kubernetes 1.22 nobody is named who set them by the subresource `scale`, as autoscalers and kubectl do.
+    """
+    driven = {one["target"] for one in autoscalers}
     known = {(one["kind"], one["name"], one["uid"]): one for one in before}
     found = []
     for one in now:
@@ -120,11 +132,12 @@ def differences(before: Sequence[WorkloadRow], now: Sequence[WorkloadRow]) -> li
         if old is None or old["wanted"] is None or one["wanted"] is None:
             continue
         about = f"{one['kind']} {one['name']}"
-        if old["wanted"] != one["wanted"] and one["by"] not in _HPA_MANAGERS | {MANAGER}:
-            at, by = moment(one["by_at"]) or timezone.now(), one["by"] or "a program that is not named"
-            uid = f"{one['uid']}:replicas:{one['generation']}"
-            said = f"{about} was set from {old['wanted']} to {one['wanted']} replicas by {by}"
-            found.append(Change(uid, at, "set", "", about, said))
+        named = one["by"] if one["by_at"] != old["by_at"] else ""
+        by_scaler = named in _HPA_MANAGERS or (not named and about in driven)
+        if old["wanted"] != one["wanted"] and not by_scaler and named != MANAGER:
+            at = (moment(one["by_at"]) if named else None) or timezone.now()
+            said = f"{about} was set from {old['wanted']} to {one['wanted']} replicas in the cluster{f' by {named}' * bool(named)}"
+            found.append(Change(set_uid(one), at, "set", "", about, said))
         if old["revision"] and old["revision"] != one["revision"]:
             said = f"a rolling update of {about} began: revision {one['revision']}"
             found.append(Change(f"{one['uid']}:{one['revision']}"[:100], timezone.now(), "update", "", about, said))
@@ -160,11 +173,10 @@ def _change(one: Event, names: dict[str, set[str]], pods: Collection[str]) -> Ch
         what = _OF_PODS[reason]
     else:
         return None
-    uid = one["metadata"].get("uid", "")
-    if not uid:
-        return None
     if reason in _REPEATED:
-        uid = f"{uid}:{(one.get('series') or {}).get('count') or one.get('count') or 1}"
+        uid = f"{one['metadata'].get('uid', '')}:{(one.get('series') or {}).get('count') or one.get('count') or 1}"
+    else:
+        uid = f"{about.get('uid', '')}:{reason}"  # the newest of an object and a reason
     bad = one.get("type") == "Warning" or what == "pod"
     said = f"{kind} {name}: {clip(one.get('message') or reason)}"
     return Change(uid[:100], _at(one), what, reason, f"{kind} {name}"[:300], said[:500], bad)

@@ -55,7 +55,7 @@ async def look_at(environment: ServerEnvironment, before: Sequence[WorkloadRow] 
         look.autoscalers = [one for one in scalers if one["target"] in targets]
         events = await _allowed(_events(cluster), [], denied)
     warnings = warnings_of(events)
-    look.pods = [pod_row(pod, cluster.namespace, warnings.get(pod["metadata"]["name"], "")) for pod in pods]
+    look.pods = [pod_row(pod, cluster.namespace, warnings.get(pod["metadata"]["name"], ("", ""))) for pod in pods]
     look.changes = changes_of(events, look.workloads, look.autoscalers, pods) + disruptions(pods)
     look.trouble = _missing(denied, cluster.namespace)
     return look

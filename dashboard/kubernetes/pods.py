@@ -161,12 +161,13 @@ def is_over(pod: Pod) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
-def pod_row(pod: Pod, namespace: str, warning: str = "") -> PodRow:
-    """Return the row of a pod. warning: the newest warning about it, "" if there is none."""
+def pod_row(pod: Pod, namespace: str, warning: tuple[str, str] = ("", "")) -> PodRow:
+    """Return the row of a pod. warning: reason and message of the newest about it."""
     meta, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     word, label, said = _state(pod, namespace)
-    if warning and word not in ("ready", "failed") and warning not in said:
-        said = f"{said}. The cluster says: {warning}" if said else f"the cluster says: {warning}"
+    reason, message = warning
+    if message and word not in ("ready", "failed") and message not in said:
+        said = f"{f'{said}. ' * bool(said)}The cluster says: {message} ({reason})"
     every = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     return {
         "name": plain(meta["name"])[:253],

@@ -13,7 +13,7 @@ from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.access.control import restored_from
 from dashboard.kubernetes.api import WORKLOADS, Kind, cluster_of
-from dashboard.kubernetes.events import Change, differences
+from dashboard.kubernetes.events import Change, differences, set_uid
 from dashboard.kubernetes.look import Look
 from dashboard.kubernetes.selectors import look_of, refusal
 from dashboard.kubernetes.workloads import Scale, WorkloadRow, autoscalers_of, workload_of
@@ -37,7 +37,7 @@ def look_record(*, environment_id: int, source: str, look: Look) -> bool:
             return False
         row, made = ClusterLook.objects.get_or_create(environment=environment)
         found = {name: list(getattr(look, name)) for name in ("pods", "workloads", "autoscalers", "trouble")}
-        changes = look.changes + differences(row.workloads, look.workloads)
+        changes = look.changes + differences(row.workloads, look.workloads, look.autoscalers)
         told = _keep_changes(environment, changes)
         counted = _keep_count(environment, look)
         changed = made or any(getattr(row, name) != value for name, value in found.items())
@@ -67,7 +67,9 @@ def _keep_changes(environment: ServerEnvironment, changes: Iterable[Change]) -> 
     by_uid = {one.uid: one for one in changes if one.at > oldest}
     known = {row.uid: row for row in environment.replica_events.filter(uid__in=by_uid)}
     new = [one for one in by_uid.values() if one.uid not in known]
-    later = [one for one in by_uid.values() if one.uid in known and one.at > known[one.uid].at]
+    later = [
+        one for uid, one in by_uid.items() if uid in known and one.kind == known[uid].kind and one.at > known[uid].at
+    ]
     for one in later:  # the cluster tells of it again, as of a pod that finds no node
         environment.replica_events.filter(uid=one.uid).update(at=one.at, said=one.said)
     fields = ("uid", "at", "kind", "reason", "about", "said", "bad")
@@ -138,8 +140,9 @@ def replicas_set(
             before={"replicas": before},
             after={"replicas": replicas},
         )
-        change = Change(uid, timezone.now(), "person", "", about, f"{said} by {actor.name or 'the system'}")
-        _keep_changes(environment, [change])
+        # A watcher may have seen it before, without the name of the person.
+        told = {"at": timezone.now(), "kind": "person", "about": about, "said": f"{said} by {actor.name}"[:500]}
+        ReplicaEvent.objects.update_or_create(environment=environment, uid=uid, defaults=told)
     return environment
 
 
@@ -159,6 +162,6 @@ async def _scale(
             raise Conflict(f"{kind} {name} has {before} replicas by now, not {seen}: look at it, and try again")
         if before != replicas:
             scale["spec"]["replicas"] = replicas
-            scale = await cluster.replace(part, Scale, name, scale)
-    meta = scale["metadata"]
-    return before, f"{meta.get('uid', '')}:set:{meta.get('resourceVersion', '')}"[:100]
+            await cluster.replace(part, Scale, name, scale)
+            fresh = await workload_of(cluster, kind, name)
+    return before, set_uid(fresh)
