@@ -36,6 +36,8 @@ _OF_PODS = {  # reason of an event about a pod -> kind
     "TriggeredScaleUp": "capacity",
     "NotTriggerScaleUp": "capacity",
 }
+_SAID_TWICE = {"FailedComputeMetricsReplicas"}  # another event tells why
+_NOISE = "skip schedule deleting pod"  # of the scheduler, about a pod that is not wanted any more
 _REPEATED = {"SuccessfulRescale", "ScalingReplicaSet"}  # each time is a change of its own
 
 
@@ -112,9 +114,9 @@ def warnings_of(events: Iterable[Event]) -> dict[str, tuple[str, str]]:
     return {name: (reason, message) for name, (_, reason, message) in newest.items()}
 
 
-def set_uid(workload: WorkloadRow) -> str:
-    """Return the uid of the change that gave a workload its present generation."""
-    return f"{workload['uid']}:replicas:{workload['generation']}"
+def set_uid(workload: WorkloadRow, later: int = 0) -> str:
+    """Return the uid of the change that gave a workload its present generation, or a later one."""
+    return f"{workload['uid']}:replicas:{workload['generation'] + later}"
 
 
 def differences(
@@ -136,7 +138,8 @@ def differences(
         by_scaler = named in _HPA_MANAGERS or (not named and about in driven)
         if old["wanted"] != one["wanted"] and not by_scaler and named != MANAGER:
             at = (moment(one["by_at"]) if named else None) or timezone.now()
-            said = f"{about} was set from {old['wanted']} to {one['wanted']} replicas in the cluster{f' by {named}' * bool(named)}"
+            by = f" by {named}" if named else ""
+            said = f"{about} was set from {old['wanted']} to {one['wanted']} replicas in the cluster{by}"
             found.append(Change(set_uid(one), at, "set", "", about, said))
         if old["revision"] and old["revision"] != one["revision"]:
             said = f"a rolling update of {about} began: revision {one['revision']}"
@@ -159,7 +162,9 @@ def disruptions(pods: Iterable[Pod]) -> list[Change]:
 
 
 def _change(one: Event, names: dict[str, set[str]], pods: Collection[str]) -> Change | None:
-    about, reason = one["involvedObject"], plain(one.get("reason") or "")[:64]
+    about, reason, message = one["involvedObject"], plain(one.get("reason") or "")[:64], clip(one.get("message") or "")
+    if reason in _SAID_TWICE or message.startswith(_NOISE):
+        return None
     kind, name = about.get("kind", ""), about.get("name", "")
     if kind in names:
         if name not in names[kind]:
@@ -178,7 +183,7 @@ def _change(one: Event, names: dict[str, set[str]], pods: Collection[str]) -> Ch
     else:
         uid = f"{about.get('uid', '')}:{reason}"  # the newest of an object and a reason
     bad = one.get("type") == "Warning" or what == "pod"
-    said = f"{kind} {name}: {clip(one.get('message') or reason)}"
+    said = f"{kind} {name}: {message or reason}"
     return Change(uid[:100], _at(one), what, reason, f"{kind} {name}"[:300], said[:500], bad)
 
 

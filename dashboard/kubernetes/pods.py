@@ -186,7 +186,7 @@ def pod_row(pod: Pod, namespace: str, warning: tuple[str, str] = ("", "")) -> Po
 def clip(text: str) -> str:
     """Return a message of the cluster as the end of a sentence."""
     text = " ".join(plain(text).split())
-    return (text if len(text) <= _MESSAGE else f"{text[:_MESSAGE]}…").rstrip(".")
+    return (text if len(text) <= _MESSAGE else f"{text[:_MESSAGE].rpartition(' ')[0]} (cut off)").rstrip(".")
 
 
 def _state(pod: Pod, namespace: str) -> tuple[str, str, str]:

@@ -163,5 +163,4 @@ async def _scale(
         if before != replicas:
             scale["spec"]["replicas"] = replicas
             await cluster.replace(part, Scale, name, scale)
-            fresh = await workload_of(cluster, kind, name)
-    return before, set_uid(fresh)
+    return before, set_uid(fresh, 1)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from dashboard.servers.credentials import tls_name
 from dashboard.watch import discovery, watcher
 from tests.dashboard.conftest import text_of
 from tests.dashboard.processes import fixed_server
-from tests.dashboard.uploads.file_server import FileServer, WebFile, file_server
+from tests.dashboard.uploads.file_server import FileServer, WebFile
 from tests.support.certificates import Authority
 from tests.support.serving_process import PATIENCE_S
 
@@ -54,20 +54,6 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "LOOKUP_S", 0.2)
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path / "authority")
-
-
-@pytest.fixture
-def cluster(authority: Authority) -> Iterator[FileServer]:
-    """A stand-in for a cluster's API: it lists the slices that `lists` gives it."""
-    with file_server(authority.sign("kubernetes")) as server:
-        yield server
-        for one in server.files.values():
-            one.released.set()
-
-
 def lists(cluster: FileServer, *slices: dict[str, Any]) -> None:
     cluster.files[SLICES] = WebFile(json.dumps({"items": slices}).encode())
 
@@ -75,13 +61,6 @@ def lists(cluster: FileServer, *slices: dict[str, Any]) -> None:
 def asked(cluster: FileServer) -> tuple[str, dict[str, str]]:
     """The last request for the slices."""
     return next(one for one in reversed(cluster.requests) if one[0].startswith(SLICES))
-
-
-@pytest.fixture
-def root(person: Callable[..., Any]) -> APIClient:
-    client = APIClient()
-    client.force_authenticate(person(is_superuser=True, name="root"))
-    return client
 
 
 @pytest.fixture
