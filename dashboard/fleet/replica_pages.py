@@ -5,6 +5,7 @@ from datetime import timedelta
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
+from django.utils import timezone
 
 from dashboard.access.authorisation import Right
 from dashboard.fleet.selectors import environment_get
@@ -19,6 +20,7 @@ from dashboard.web.pages import call_service, page_of, respond, whole_number
 
 SPANS = {"1 h": 1, "6 h": 6, "24 h": 24, "7 d": 7 * 24, "30 d": 30 * 24}  # hours
 _USUAL = 6
+_STALE = timedelta(seconds=60)
 
 
 @get("environments/<slug:name>/replicas/", Right.VIEW)
@@ -30,6 +32,7 @@ def replicas(request: HttpRequest, name: str) -> HttpResponse:
     context = {
         "environment": found,
         "look": look,
+        "stale": look is not None and timezone.now() - look.looked_at > _STALE,
         "count": select.newest_count(found),
         "page": page_of(request, select.replica_events(found)),
         "kinds": KINDS,
