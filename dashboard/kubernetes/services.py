@@ -83,7 +83,7 @@ def _keep_changes(environment: ServerEnvironment, changes: Iterable[Change]) -> 
 def _keep_count(environment: ServerEnvironment, look: Look) -> bool:
     """Keep the number of replicas, if it differs from the last one."""
     known = [one for one in look.workloads if one["wanted"] is not None]
-    if not look.workloads and not look.pods:
+    if not known and not look.pods:  # nothing could be read, or there is nothing yet
         return False
     wanted = sum(one["wanted"] or 0 for one in known) if known else sum(one["word"] != "unloading" for one in look.pods)
     ready = sum(one["ready"] or 0 for one in known) if known else sum(one["ready"] for one in look.pods)

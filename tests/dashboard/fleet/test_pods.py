@@ -146,6 +146,9 @@ def test_why_the_number_changed_is_kept_once_and_longer_than_the_cluster_keeps_i
     assert chart["times"] == sorted(chart["times"])
     assert new_size in [one["text"] for one in chart["steps"]]
     assert "New size: 8" in text_of(as_person(), "/environments/eu/replicas/")
+    part = as_person().get("/environments/eu/replicas/", headers={"HX-Request": "true"}).content.decode()
+    assert ("New size: 8" in part, "<html" in part) == (True, False)
+    assert as_person().get("/environments/production/replicas/").status_code == 404
     call_command("environments", "replicas", "eu")
     assert "set from 8 to 4 replicas in the cluster by kubectl-edit" in capsys.readouterr().out
     # What is too old goes, and of the rest there is a most.
@@ -180,7 +183,8 @@ def test_missing_rights_are_said_once_and_all_else_goes_on(
     assert (refused.status_code, "resources [horizontalpodautoscalers]" in refused.data["error"]) == (403, True)
     denies(cluster, *PATHS)
     look(eu)
-    assert root.get("/api/v1/environments/eu/replicas").data["workloads"][0]["name"] == "triton"
+    shown = root.get("/api/v1/environments/eu/replicas").data
+    assert (shown["workloads"][0]["name"], shown["wanted"], shown["ready"]) == ("triton", 8, 2)
     cluster.files[PATHS["pods"]] = WebFile(status=503)
     watching((lambda: None, lambda: "answered with status 503" in str(_trouble(root))), driving=False)
     # Other pods are meant from now on, of which nothing is known.
@@ -321,7 +325,7 @@ def ended(reason: str, code: int) -> dict[str, Any]:
         (running(("Ready", "False"), ready=True), "node lost", "node node-a does not answer"),
         (running(("Ready", "True"), ready=True, **ended("Error", 1)), "ready", "because of Error (exit code 1): see `kubectl"),
         (running(("Ready", "True"), ready=True, **ended("Error", 137)), "ready", "as after a liveness probe that failed"),
-        (a_pod(phase="Failed", reason="Evicted", message="low on memory."), "ended", "its node ended it (Evicted): low on memory"),
+        (a_pod(phase="Failed", reason="Evicted", message="low on memory."), "ended", "node ended it (Evicted): low on memory"),
         (a_pod(phase="Succeeded"), "ended", "nothing starts them again"),
         (a_pod(), "starting", "its node has not begun with it yet"),
     ],
