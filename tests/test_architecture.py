@@ -42,6 +42,7 @@ ROOMS: dict[str, list[str]] = {
         "web.rest",
         "web",
         "servers",
+        "kubernetes",
         "releases",
         "metrics",
         "jobs",

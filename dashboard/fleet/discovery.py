@@ -1,5 +1,5 @@
-"""Records the servers to which the DNS name or Kubernetes service of an environment leads: new ones as they appear, and those
-that vanish."""
+"""Records the servers to which the DNS name, Kubernetes service or labels of an environment lead: new ones as they appear, and
+those that vanish."""
 
 import ipaddress
 import logging
@@ -38,7 +38,7 @@ class Found:
 
 def environments_with_source() -> list[ServerEnvironment]:
     """Return the environments whose servers are found."""
-    return list(ServerEnvironment.objects.exclude(dns_name="", kubernetes_service=""))
+    return list(ServerEnvironment.objects.exclude(dns_name="", kubernetes_service="", kubernetes_selector=""))
 
 
 def servers_found(*, environment_id: int, source: str, found: Collection[Found]) -> bool:
@@ -52,7 +52,7 @@ def servers_found(*, environment_id: int, source: str, found: Collection[Found])
         environment = ServerEnvironment.objects.select_for_update().filter(pk=environment_id).first()
         if environment is None or environment.source != source:  # a person has changed or removed it meanwhile
             return False
-        of_kubernetes = ("zone", "leaving") if environment.kubernetes_service else ()
+        of_kubernetes = ("zone", "leaving") if environment.in_kubernetes else ()
         told = ("http_url", "grpc_url", "metrics_url", *of_kubernetes)
         known = {server.name: server for server in environment.servers.exclude(named_at=None)}
         noted: list[int] = []

@@ -12,6 +12,7 @@ from dashboard.fleet import selectors as select
 from dashboard.fleet import services
 from dashboard.fleet.checks import CONNECTIONS, Check, check_server, server_add_checked
 from dashboard.fleet.sources import check_source
+from dashboard.kubernetes.selectors import look_of, newest_count, pod_standings
 from dashboard.models import Server, ServerEnvironment
 from dashboard.models.environment import CONTROL_HEADER, PRODUCTION
 from dashboard.servers.selectors import answers, server_get
@@ -20,7 +21,7 @@ from dashboard.templatetags.slipway import sentence
 from dashboard.web.addresses import get, post
 from dashboard.web.pages import SELECTABLE, call_service, page_of, respond, whole_number
 
-_PORTS = ("http_port", "grpc_port", "metrics_port")
+_NUMBERS = ("http_port", "grpc_port", "metrics_port", "replicas_min", "replicas_max")
 _NOTES = 20  # of deployments that are not over
 _SWITCHES = ("driven", "everything", "tls")
 
@@ -60,9 +61,14 @@ def environment(request: HttpRequest, name: str) -> HttpResponse:
 def _context(request: HttpRequest, found: ServerEnvironment) -> dict[str, Any]:
     models = select.unwanted(found).values_list("name", flat=True)[:SELECTABLE] if found.driven else []
     page = page_of(request, list(found.servers.all()))
+    look = look_of(found) if found.in_kubernetes else None
+    pods = page_of(request, pod_standings(found, look), by="pods")
     return {
         "environment": found,
         "page": page,
+        "look": look,
+        "pods": pods,
+        "count": newest_count(found) if look is not None else None,
         "standings": select.standings(found, list(page)),
         "wishes": select.wishes(found),
         "deploying": select.deploying(found)[:_NOTES],
@@ -180,13 +186,13 @@ def environment_want(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _settings(form: QueryDict) -> dict[str, Any]:
-    """Return the settings of a form, as the services take them. Raises Invalid if a port is not a number."""
-    others = {*_SWITCHES, *_PORTS}
+    """Return the settings of a form, as the services take them. Raises Invalid if a number is none."""
+    others = {*_SWITCHES, *_NUMBERS}
     texts = [name for name in (*services.SETTINGS, *services.SECRETS, *services.FILES) if name not in others]
     given: dict[str, Any] = {name: form[name] for name in texts if name in form}
     given |= {name: form[name] == "yes" for name in _SWITCHES if name in form}
-    ports = {name: whole_number(str(form[name])) for name in _PORTS if name in form}
-    return given | {name: port for name, port in ports.items() if port is not None}
+    numbers = {name: whole_number(str(form[name])) for name in _NUMBERS if name in form}
+    return given | {name: number for name, number in numbers.items() if number is not None}
 
 
 def _server(environment: str, name: str) -> Server:

@@ -44,11 +44,16 @@ class EnvironmentChangeSerializer(serializers.Serializer[object]):
     kubernetes_service = serializers.CharField(
         required=False, allow_blank=True, max_length=130, help_text="As namespace/name."
     )
+    kubernetes_selector = serializers.CharField(
+        required=False, allow_blank=True, max_length=300, help_text="As namespace/label=value."
+    )
     kubernetes_address = serializers.CharField(required=False, allow_blank=True, max_length=300)
     kubernetes_token = serializers.CharField(
         required=False, allow_blank=True, max_length=MOST_TOKEN, help_text="No answer has it."
     )
     kubernetes_ca_file = serializers.CharField(required=False, allow_blank=True, max_length=500)
+    replicas_min = serializers.IntegerField(required=False)
+    replicas_max = serializers.IntegerField(required=False, help_text="0: nobody sets the replicas here.")
 
 
 class EnvironmentRequestSerializer(EnvironmentChangeSerializer):

@@ -12,6 +12,8 @@ from django.utils import timezone
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
+from dashboard.fleet.discovery import MOST_SERVERS
+from dashboard.kubernetes.services import look_forget
 from dashboard.models import (
     Deployment,
     DeploymentPolicy,
@@ -44,15 +46,21 @@ SETTINGS = (
     "tls",
     "control_header",
     "kubernetes_service",
+    "kubernetes_selector",
     "kubernetes_address",
     "kubernetes_ca_file",
+    "replicas_min",
+    "replicas_max",
 )
 # Secrets, which are sealed. None for the present one, "" for none.
 SECRETS = ("control_key", "kubernetes_token")
+SOURCES = ("kubernetes_service", "kubernetes_selector", "dns_name")
 FILES = ("ca_file", "certificate", "certificate_key")
 _TOKEN = re.compile(r"[A-Za-z0-9-]{1,100}")  # a header that both HTTP and gRPC can carry
 MOST_TOKEN = 8000  # characters of a token for Kubernetes
 _SERVICE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
+# Kubernetes itself says what is wrong with labels.
+_SELECTOR = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[A-Za-z0-9(!][A-Za-z0-9_./=!,() -]{0,229}")
 _HOST = re.compile(
     r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?"
 )
@@ -95,11 +103,12 @@ def environment_update(*, environment: ServerEnvironment, actor: Actor, **given:
         if found.everything and not before["everything"]:
             _refuse_governed(found)
         if found.source and not source and found.servers.filter(bundled=False, named_at=None).exists():
-            field = "kubernetes_service" if found.kubernetes_service else "dns_name"
+            field = next(name for name in SOURCES if getattr(found, name))
             raise Invalid.at(field, "it has listed servers: remove them before a name or service finds its servers")
         if not found.source or found.source != source:
             found.servers.exclude(named_at=None).delete()
             found.lookup_error = ""
+            look_forget(found)
         found.save()
         after = _settings(found) | {name: "changed" for name in SECRETS if given.get(name) is not None}
         changed = {name for name in after if before.get(name) != after[name]}
@@ -178,8 +187,8 @@ def server_place(*, server: Server, zone: str, actor: Actor) -> Server:
     Raises Conflict for a pod.
     """
     require(actor, Right.ADMINISTER)
-    if server.named_at is not None and server.environment is not None and server.environment.kubernetes_service:
-        raise Conflict(f"Kubernetes says in which zone {server.name} runs, by its node's topology.kubernetes.io/zone")
+    if server.named_at is not None and server.environment is not None and server.environment.in_kubernetes:
+        raise Conflict(f"Kubernetes says in which zone {server.name} runs, by the label topology.kubernetes.io/zone")
     zone = zone.strip()
     if len(zone) > 64 or not zone.isprintable():
         raise Invalid.at("zone", "a zone has at most 64 printable characters, as eu-central-1a")
@@ -341,6 +350,10 @@ def _apply(environment: ServerEnvironment, given: Mapping[str, object]) -> None:
     for name in ("http_port", "grpc_port", "metrics_port"):
         if not 0 < getattr(environment, name) < 65536:
             raise Invalid.at(name, "a port is a number from 1 to 65535")
+    if not 0 <= environment.replicas_min <= MOST_SERVERS or not 0 <= environment.replicas_max <= MOST_SERVERS:
+        raise Invalid.at("replicas_max", f"an environment has from 0 to {MOST_SERVERS} replicas")
+    if environment.replicas_max and environment.replicas_min > environment.replicas_max:
+        raise Invalid.at("replicas_min", "the least number of replicas is not above the most")
     if not _TOKEN.fullmatch(environment.control_header):
         raise Invalid.at("control_header", "the header of the key has letters, digits and hyphens")
     if any(len(getattr(environment, name)) > 500 for name in FILES):
@@ -349,12 +362,21 @@ def _apply(environment: ServerEnvironment, given: Mapping[str, object]) -> None:
 
 
 def _check_kubernetes(environment: ServerEnvironment) -> None:
-    if environment.kubernetes_service and environment.dns_name:
-        raise Invalid.at(
-            "kubernetes_service", "servers are found by a DNS name or by a Kubernetes service, not by both"
-        )
+    given = [name for name in SOURCES if getattr(environment, name)]
+    if len(given) > 1:
+        said = "servers are found by a Kubernetes service, by labels of pods, or by a DNS name, not by two of them"
+        raise Invalid.at(given[0], said)
     if environment.kubernetes_service and not _SERVICE.fullmatch(environment.kubernetes_service):
         raise Invalid.at("kubernetes_service", "a Kubernetes service is its namespace and its name, as prod/triton")
+    if environment.kubernetes_selector and not _SELECTOR.fullmatch(environment.kubernetes_selector):
+        raise Invalid.at(
+            "kubernetes_selector",
+            "labels of pods are their namespace and a label selector, as prod/app=triton,tier=gpu",
+        )
+    if environment.kubernetes_selector and environment.tls:
+        raise Invalid.at(
+            "tls", "certificates are checked for the name of a service: find the pods by a service for TLS"
+        )
     if environment.kubernetes_address:
         text = environment.kubernetes_address
         text = text if "://" in text else f"https://{text}"

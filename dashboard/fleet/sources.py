@@ -1,4 +1,4 @@
-"""Looks up the servers of an environment by its source: a DNS name, or a Kubernetes service."""
+"""Looks up the servers of an environment by its source: a DNS name, a Kubernetes service, or labels of pods."""
 
 import asyncio
 import ipaddress
@@ -29,7 +29,7 @@ async def addresses_of(name: str) -> set[str]:
 
 async def servers_of(environment: ServerEnvironment, lookup: Lookup = addresses_of) -> list[Found]:
     """Return the servers to which the source of an environment leads now. Raises DashboardError with the reason if none."""
-    if environment.kubernetes_service:
+    if environment.in_kubernetes:
         return await pods_of(environment)
     try:
         async with asyncio.timeout(ANSWER_S):
@@ -43,7 +43,8 @@ def check_source(environment: ServerEnvironment) -> Check:
     """Look the servers of an environment up, saved or not, and change nothing. Takes up to 5 s."""
     if not environment.source:
         raise Invalid.at(
-            "dns_name", "neither a DNS name nor a Kubernetes service is given, so there is nothing to look up"
+            "dns_name",
+            "neither a DNS name nor a service or labels in Kubernetes are given, so there is nothing to look up",
         )
     try:
         found = async_to_sync(servers_of)(environment)
@@ -52,7 +53,8 @@ def check_source(environment: ServerEnvironment) -> Check:
     told = [" ".join(filter(None, (one.name, one.address, one.zone, "(ending)" * one.leaving))) for one in found]
     more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
     servers = f"{len(told)} server{'s' * (len(told) != 1)}"
-    kind = "The Kubernetes service" if environment.kubernetes_service else "The name"
+    kinds = {"kubernetes_service": "The Kubernetes service", "kubernetes_selector": "The selector of pods"}
+    kind = next((said for name, said in kinds.items() if getattr(environment, name)), "The name")
     return Check(
         said=f"{kind} {environment.source} leads to {servers}{': ' * bool(told)}{', '.join(told[:_NAMED])}{more}."
     )

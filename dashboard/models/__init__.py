@@ -6,6 +6,7 @@ from dashboard.models.alert import Alert, AlertChannel, AlertDelivery, AlertEven
 from dashboard.models.audit import AuditEntry
 from dashboard.models.batch import BatchFile, BatchJob, BatchPart
 from dashboard.models.capture import Capture
+from dashboard.models.cluster import ClusterLook, ReplicaCount, ReplicaEvent
 from dashboard.models.deployment import Deployment, DeploymentApproval, DeploymentPolicy, DeploymentServer
 from dashboard.models.drift import DriftMonitor, DriftPicture, DriftWindow
 from dashboard.models.environment import ServerEnvironment, WantedRelease
@@ -46,6 +47,7 @@ __all__ = [
     "BatchJob",
     "BatchPart",
     "Capture",
+    "ClusterLook",
     "Deployment",
     "DeploymentApproval",
     "DeploymentPolicy",
@@ -72,6 +74,8 @@ __all__ = [
     "ReleaseSpan",
     "Replay",
     "ReplayDifference",
+    "ReplicaCount",
+    "ReplicaEvent",
     "Rollout",
     "RolloutFigures",
     "RolloutMismatch",

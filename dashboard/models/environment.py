@@ -15,9 +15,12 @@ class ServerEnvironment(models.Model):
     driven: whether `watch` loads and unloads there; else somebody else does, and the servers are only observed.
     everything: whether every model that is loaded is wanted; else only the rows of WantedRelease are.
     dns_name: a name that leads to the servers at these ports. kubernetes_service: namespace/name of a service whose pods are
-    the servers. Of the two at most one is set; without any, a person lists the servers.
+    the servers. kubernetes_selector: namespace/labels of such pods, as "prod/app=triton". Of the three at most one is set;
+    without any, a person lists the servers.
     kubernetes_address, kubernetes_token (sealed), kubernetes_ca_file: the API of its cluster, "" for the cluster in which this
     process runs.
+    replicas_min, replicas_max: between which numbers a person sets the replicas of the servers in Kubernetes; a maximum of 0:
+    nobody sets them here.
     control_key: the key of the control routes, sealed (shared.sealing); "" if they need none.
     ca_file, certificate, certificate_key: paths of PEM files on each machine; "" for the system's authorities, or none.
     """
@@ -36,9 +39,12 @@ class ServerEnvironment(models.Model):
     certificate = models.CharField(max_length=500, blank=True, default="")
     certificate_key = models.CharField(max_length=500, blank=True, default="")
     kubernetes_service = models.CharField(max_length=130, blank=True, default="", db_default="")
+    kubernetes_selector = models.CharField(max_length=300, blank=True, default="", db_default="")
     kubernetes_address = models.CharField(max_length=300, blank=True, default="", db_default="")
     kubernetes_token = models.TextField(blank=True, default="", db_default="")
     kubernetes_ca_file = models.CharField(max_length=500, blank=True, default="", db_default="")
+    replicas_min = models.PositiveIntegerField(default=1, db_default=1)
+    replicas_max = models.PositiveIntegerField(default=0, db_default=0)
     lookup_error = models.CharField(max_length=500, blank=True, default="")  # why its servers could not be looked up
     created_at = models.DateTimeField(default=timezone.now)
 
@@ -51,7 +57,17 @@ class ServerEnvironment(models.Model):
     @property
     def source(self) -> str:
         """The name by which its servers are found; "" if a person lists them."""
-        return self.kubernetes_service or self.dns_name
+        return self.kubernetes_service or self.kubernetes_selector or self.dns_name
+
+    @property
+    def in_kubernetes(self) -> bool:
+        """Whether its servers are found by the API of a Kubernetes cluster."""
+        return bool(self.kubernetes_service or self.kubernetes_selector)
+
+    @property
+    def namespace(self) -> str:
+        """The Kubernetes namespace of its servers; "" if they are found otherwise."""
+        return (self.kubernetes_service or self.kubernetes_selector).partition("/")[0]
 
     @property
     def connection(self) -> tuple[object, ...]:

@@ -19,7 +19,8 @@ from dashboard.text.kinds import INSTALLATION, Change, Kind, Secrets, administer
 from dashboard.text.shapes import Record, Table
 
 _PORTS = {"http_port": 8000, "grpc_port": 8001, "metrics_port": 8002}
-_TEXTS = ("kubernetes_service", "kubernetes_address", "kubernetes_ca_file", *services.FILES)
+_TEXTS = ("kubernetes_service", "kubernetes_selector", "kubernetes_address", "kubernetes_ca_file", *services.FILES)
+_BOUNDS = {"replicas_min": 1, "replicas_max": 0}
 _SETTINGS: dict[str, object] = {
     "driven": True,
     "everything": False,
@@ -28,6 +29,7 @@ _SETTINGS: dict[str, object] = {
     "tls": False,
     "control_header": CONTROL_HEADER,
     **dict.fromkeys(_TEXTS, ""),
+    **_BOUNDS,
 }
 # Production is there from the beginning, and wants everything.
 _UNTOUCHED = {**_SETTINGS, "everything": True}
@@ -66,6 +68,7 @@ ENVIRONMENTS = Kind(
                 "tls": bool,
                 "control_header": str,
                 **dict.fromkeys(_TEXTS, str),
+                **dict.fromkeys(_BOUNDS, int),
             },
             _SETTINGS,
         )

@@ -16,6 +16,9 @@ from dashboard.fleet import selectors as select
 from dashboard.fleet import services
 from dashboard.fleet.checks import CONNECTIONS, Check, check_server, server_add_checked
 from dashboard.fleet.sources import check_source
+from dashboard.kubernetes import selectors as cluster
+from dashboard.kubernetes.events import KINDS
+from dashboard.kubernetes.services import replicas_set
 from dashboard.models import Deployment, Model
 from dashboard.releases.selectors import release_get
 from dashboard.servers.selectors import server_get
@@ -28,18 +31,24 @@ from dashboard.templatetags.slipway import sentence
 _TEXTS = (
     "dns_name",
     "kubernetes_service",
+    "kubernetes_selector",
     "kubernetes_address",
     "kubernetes_ca_file",
     "control_header",
     *services.FILES,
 )
-_NUMBERS = ("http_port", "grpc_port", "metrics_port")
+_NUMBERS = ("http_port", "grpc_port", "metrics_port", "replicas_min", "replicas_max")
 _ACTS = {
     "stop": deploy.deployment_stop,
     "continue": deploy.deployment_continue,
     "go-back": deploy.deployment_return,
 }
 _LISTED = 20
+_CLUSTER = {
+    "pods": "the pods of an environment in Kubernetes, and why one is not ready",
+    "replicas": "their number, and why it changed",
+    "scale": "set their number, within the bounds of the environment",
+}
 
 
 class Command(BaseCommand):
@@ -64,6 +73,11 @@ class Command(BaseCommand):
         actions.add_parser("check", help="check a server again").add_argument("name")
         source = actions.add_parser("check-source", help="look up the servers of a DNS name or Kubernetes service")
         source.add_argument("name")
+        for action, said in _CLUSTER.items():
+            parser = actions.add_parser(action, help=said)
+            parser.add_argument("name")
+            if action == "scale":
+                parser.add_argument("replicas", type=int)
         for action in ("want", "unwant"):
             wish = actions.add_parser(action, help=f"{action} a model in an environment")
             wish.add_argument("environment")
@@ -116,6 +130,29 @@ class Command(BaseCommand):
 
     def act_check_source(self, options: dict[str, Any]) -> None:
         self._tell(check_source(select.environment_get(options["name"])))
+
+    def act_pods(self, options: dict[str, Any]) -> None:
+        environment = select.environment_get(options["name"])
+        look = cluster.look_of(environment)
+        for one in cluster.pod_standings(environment, look):
+            pod = one.pod
+            where = f"{pod['node'] or 'no node'}  {pod['zone']}".rstrip()
+            said = sentence(pod["said"]) if pod["said"] else ""
+            line = f"{pod['name']}  {pod['label']}  {where}  {pod['restarts']} restarts  {said}"
+            self.stdout.write(line.rstrip())
+        for trouble in look.trouble if look is not None else []:
+            self.stdout.write(sentence(trouble))
+
+    def act_replicas(self, options: dict[str, Any]) -> None:
+        environment = select.environment_get(options["name"])
+        if (count := cluster.newest_count(environment)) is not None:
+            self.stdout.write(f"{count.ready} of {count.wanted} ready")
+        for one in cluster.replica_events(environment)[:_LISTED]:
+            self.stdout.write(f"{one.at:%Y-%m-%d %H:%M:%S}  {KINDS[one.kind]}  {sentence(one.said)}")
+
+    def act_scale(self, options: dict[str, Any]) -> None:
+        environment = select.environment_get(options["name"])
+        replicas_set(environment=environment, replicas=options["replicas"], actor=SYSTEM)
 
     def _tell(self, found: Check) -> None:
         for line in (f"{found.kind} {found.version}".strip(), found.said, *found.advice):

@@ -151,6 +151,15 @@ export const KINDS = {
     kept: true,
     empty: "No failures so far",
   },
+  replicas: {
+    kind: "lines",
+    unit: count,
+    series: [["replicas@wanted", "series-queue", "wanted", "dot"], ["replicas@ready", "series-2", "ready"]],
+    zeros: true,
+    unmarked: true,
+    kept: true,
+    empty: "No replicas seen in this time",
+  },
   batches: {
     kind: "distribution",
     unit: count,

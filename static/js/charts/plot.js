@@ -22,7 +22,7 @@ import { drawingOf } from "./traces.js";
 const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false };
 const LOG_SPREAD = 20; // the ratio of the largest to the smallest value that makes an axis logarithmic
 const NARROW = 480; // pixels
-const SIGNED = new Set(["latency", "throughput", "arms_latency", "arms_throughput"]); // charts with space for signs of markers
+const SIGNED = new Set(["latency", "throughput", "arms_latency", "arms_throughput", "replicas"]); // charts with space for signs of markers
 const WORDS = 64; // pixels of "down 9.9 s"
 
 /**

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,13 @@ from rest_framework.test import APIClient
 from dashboard.access.authorisation import SYSTEM
 from dashboard.deployments.advance import deployment_look
 from dashboard.deployments.services import deployment_start
-from dashboard.fleet import kubernetes
+from dashboard.kubernetes import api as kubernetes
 from dashboard.models import AuditEntry, ModelState, Server, ServerEnvironment, Version
 from dashboard.servers.credentials import tls_name
 from dashboard.watch import discovery, watcher
 from tests.dashboard.conftest import text_of
 from tests.dashboard.processes import fixed_server
-from tests.dashboard.uploads.file_server import FileServer, WebFile, file_server
+from tests.dashboard.uploads.file_server import FileServer, WebFile
 from tests.support.certificates import Authority
 from tests.support.serving_process import PATIENCE_S
 
@@ -54,29 +54,13 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "LOOKUP_S", 0.2)
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path / "authority")
-
-
-@pytest.fixture
-def cluster(authority: Authority) -> Iterator[FileServer]:
-    """A stand-in for a cluster's API: it lists the slices that `lists` gives it."""
-    with file_server(authority.sign("kubernetes")) as server:
-        yield server
-        for one in server.files.values():
-            one.released.set()
-
-
 def lists(cluster: FileServer, *slices: dict[str, Any]) -> None:
     cluster.files[SLICES] = WebFile(json.dumps({"items": slices}).encode())
 
 
-@pytest.fixture
-def root(person: Callable[..., Any]) -> APIClient:
-    client = APIClient()
-    client.force_authenticate(person(is_superuser=True, name="root"))
-    return client
+def asked(cluster: FileServer) -> tuple[str, dict[str, str]]:
+    """The last request for the slices."""
+    return next(one for one in reversed(cluster.requests) if one[0].startswith(SLICES))
 
 
 @pytest.fixture
@@ -177,7 +161,7 @@ def test_pods_are_driven_before_they_are_ready_and_left_alone_when_they_end(
         assert list(deployment.steps.values_list("server__name", flat=True)) == ["triton-1"]
         # It was seen to end, so it is not kept for a minute. What a watcher writes of it meanwhile could not be rolled back.
         watching((lambda: lists(cluster, stays), lambda: names() == ["triton-1"]), driving=False)
-    path, headers = cluster.requests[-1]
+    path, headers = asked(cluster)
     assert parse_qs(urlsplit(path).query) == {"labelSelector": ["kubernetes.io/service-name=triton"]}
     assert headers["Authorization"] == "Bearer of the account"
 
@@ -204,10 +188,10 @@ def test_servers_stay_while_the_cluster_says_nothing_of_them(cluster: FileServer
         (WebFile(status=401), "refuses the token (401): it is wrong or has expired"),
         (
             WebFile(json.dumps(FORBIDDEN).encode(), status=403),
-            "does not let system:serviceaccount:prod:slipway read the service (403): a Role of namespace prod must have a rule "
-            "with apiGroups [discovery.k8s.io], resources [endpointslices] and verbs [list]",
+            "does not let system:serviceaccount:prod:slipway list endpointslices (403): a Role of namespace prod must have a "
+            "rule with apiGroups [discovery.k8s.io], resources [endpointslices] and verbs [list]",
         ),
-        (WebFile(b"{}", status=403), "does not let the owner of the token read the service"),
+        (WebFile(b"{}", status=403), "does not let the owner of the token list endpointslices"),
         (None, "knows no discovery.k8s.io/v1 (404)"),
         (WebFile(redirect="/elsewhere"), "answered with status 302"),
         (WebFile(b"<html>"), "gave an answer that is not understood, at ."),
@@ -263,7 +247,7 @@ def test_settings_are_tried_before_they_are_saved(
     (tmp_path / "token").write_text("of the account, renewed\n")
     call_command("environments", "change", "eu", "--kubernetes-token-file", str(tmp_path / "token"))
     call_command("environments", "check-source", "eu")
-    assert cluster.requests[-1][1]["Authorization"] == "Bearer of the account, renewed"
+    assert asked(cluster)[1]["Authorization"] == "Bearer of the account, renewed"
     assert told in capsys.readouterr().out
     assert api.post("/api/v1/environments/eu/source/check").status_code == 403
     page = as_person(is_superuser=True)
@@ -288,7 +272,7 @@ def test_settings_are_tried_before_they_are_saved(
     (tmp_path / "authority" / "token").write_text("of the pod\n")
     (tmp_path / "authority" / "root.pem").rename(tmp_path / "authority" / "ca.crt")
     assert check(**own) == told
-    assert cluster.requests[-1][1]["Authorization"] == "Bearer of the pod"
+    assert asked(cluster)[1]["Authorization"] == "Bearer of the pod"
     row = ServerEnvironment.objects.get(name="eu")
     said = [str(root.get("/api/v1/environments/eu").data), row.kubernetes_token, text_of(page, "/environments/eu/")]
     said += [f"{one.summary} {one.before} {one.after}" for one in AuditEntry.objects.all()]

@@ -31,12 +31,14 @@ class WebFile:
 
 @dataclass
 class FileServer:
-    """The files by their paths, and the requests that came: (path, headers)."""
+    """The files by their paths, and the requests that came: (path, headers). A PUT gets its body back, with puts_status."""
 
     port: int
     scheme: str = "http"
     files: dict[str, WebFile] = field(default_factory=dict)
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    puts: list[tuple[str, bytes]] = field(default_factory=list)
+    puts_status: int = 200
 
     @property
     def url(self) -> str:
@@ -65,6 +67,14 @@ def file_server(certificate: Files | None = None) -> Iterator[FileServer]:
                 self.end_headers()
             else:
                 self.answer(found)
+
+        def do_PUT(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            served.puts.append((self.path, body))
+            self.send_response(served.puts_status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
         def answer(self, found: WebFile) -> None:
             asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))

@@ -30,6 +30,8 @@ NEEDS_MORE = {
     "model_rollout",
     "replay",
     "replays",
+    "replicas",
+    "replicas_chart",
     "rollout_chart",
     "rollout_mismatch",
     "rollout_mismatches",

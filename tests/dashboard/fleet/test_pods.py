@@ -1,0 +1,352 @@
+"""Pods with reasons, why their number changed, and setting it within bounds.
+
+A stand-in gives answers that API server, scheduler and controller-manager of Kubernetes 1.20 gave. What the two nodes told was
+made up: one image cannot be fetched, and one container is killed for its memory.
+"""
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from dashboard.kubernetes import services
+from dashboard.kubernetes.look import look_at
+from dashboard.kubernetes.pods import Pod, pod_row
+from dashboard.kubernetes.selectors import last_workloads, readings
+from dashboard.kubernetes.services import KEPT, look_record
+from dashboard.models import AuditEntry, ReplicaCount, ReplicaEvent, ServerEnvironment
+from tests.dashboard.conftest import text_of
+from tests.dashboard.fleet.test_kubernetes import names, watching
+from tests.dashboard.uploads.file_server import FileServer, WebFile
+from tests.support.certificates import Authority
+
+pytestmark = [pytest.mark.django_db, pytest.mark.long]
+
+NAMESPACE = "/namespaces/prod"
+PATHS = {
+    "pods": f"/api/v1{NAMESPACE}/pods",
+    "events": f"/api/v1{NAMESPACE}/events",
+    "service": f"/api/v1{NAMESPACE}/services/triton",
+    "deployment": f"/apis/apps/v1{NAMESPACE}/deployments/triton",
+    "scale": f"/apis/apps/v1{NAMESPACE}/deployments/triton/scale",
+    "hpas": f"/apis/autoscaling/v1{NAMESPACE}/horizontalpodautoscalers",
+}
+REFUSED = {"kind": "Status", "message": 'pods is forbidden: User "system:serviceaccount:prod:slipway" cannot list'}
+
+
+def recorded() -> dict[str, Any]:
+    """The recorded answers, of yesterday."""
+    text = (Path(__file__).parent / "kubernetes_1_20.json").read_text()
+    found: dict[str, Any] = json.loads(text.replace("2026-11-29T", f"{timezone.now() - timedelta(days=1):%Y-%m-%d}T"))
+    return found
+
+
+def answers(cluster: FileServer, **objects: Any) -> None:
+    for name, value in objects.items():
+        cluster.files[PATHS[name]] = WebFile(json.dumps(value).encode())
+
+
+def denies(cluster: FileServer, *objects: str) -> None:
+    for name in objects:
+        cluster.files[PATHS[name]] = WebFile(json.dumps(REFUSED).encode(), status=403)
+
+
+@pytest.fixture
+def eu(cluster: FileServer, authority: Authority, root: APIClient) -> ServerEnvironment:
+    answers(cluster, **recorded())
+    body = {
+        "name": "eu",
+        "driven": False,
+        "kubernetes_selector": "prod/app=triton",
+        "kubernetes_address": cluster.url,
+        "kubernetes_token": "of the account",
+        "kubernetes_ca_file": str(authority.cert),
+        "replicas_max": 9,
+    }
+    made = root.post("/api/v1/environments", body, format="json")
+    assert made.status_code == 201, made.data
+    return ServerEnvironment.objects.get(name="eu")
+
+
+def look(environment: ServerEnvironment) -> bool:
+    """Look as `watch` does, and return whether something differs."""
+    found = async_to_sync(look_at)(environment, last_workloads(environment))
+    return look_record(environment_id=environment.pk, source=environment.source, look=found)
+
+
+def test_pods_with_labels_are_servers_and_say_why_they_are_not_ready(
+    cluster: FileServer, eu: ServerEnvironment, api: APIClient, as_person: Callable[..., Client], capsys: Any
+) -> None:
+    watching((lambda: None, lambda: len(names()) == 3 and bool(ReplicaCount.objects.count())), driving=False)
+    asked = {parse_qs(urlsplit(path).query)["labelSelector"][0] for path, _ in cluster.requests if "/pods" in path}
+    assert asked == {"app=triton"}
+    rows = api.get("/api/v1/environments/eu/pods").data["results"]
+    assert [(row["name"][-5:], row["state"], row["node"], row["restarts"], bool(row["server"])) for row in rows] == [
+        ("gpdc9", "ImagePullBackOff", "node-a", 0, True),
+        ("k7cnn", "CrashLoopBackOff", "node-b", 4, True),
+        ("2grj5", "waiting for a node", "", 0, False),
+        ("rhkkk", "ready", "node-a", 0, True),
+    ]
+    page = text_of(as_person(), "/environments/eu/")
+    for row, sentence in zip(
+        rows,
+        (
+            "image slipway/server:2 of container server cannot be fetched: Back-off pulling image",
+            "container server was restarted 4 times, last because of OOMKilled (exit code 137) at",
+            "no node takes it: 0/2 nodes are available: 2 Insufficient cpu. Add a node, or lower what the pod requests",
+            "",
+        ),
+        strict=True,
+    ):
+        assert sentence in row["said"]
+        assert sentence[1:] in page
+    assert "raise its memory limit of 2Gi, or load fewer models. Between its starts" in rows[1]["said"]
+    assert "HorizontalPodAutoscaler triton keeps 2 to 8" in page
+    call_command("environments", "pods", "eu")
+    assert "no node takes it" in capsys.readouterr().out.lower()
+
+
+def test_why_the_number_changed_is_kept_once_and_longer_than_the_cluster_keeps_it(
+    cluster: FileServer, eu: ServerEnvironment, api: APIClient, as_person: Callable[..., Client], capsys: Any
+) -> None:
+    assert look(eu)
+    assert not look(eu)
+    said = [(one.kind, one.said) for one in ReplicaEvent.objects.all()]
+    new_size = "HorizontalPodAutoscaler triton: New size: 8; reason: Current number of replicas above Spec.MaxReplicas"
+    assert ("autoscaler", new_size) in said
+    assert sum(kind == "scaled" for kind, _ in said) == 5  # each has an event of its own
+    assert sum(kind == "capacity" for kind, _ in said) == 3  # one for each pod, though the cluster has two of each
+    real = recorded()
+    # The cluster has forgotten its events; the autoscaler is gone; somebody sets the replicas, and an update begins.
+    deployment = real["deployment"]
+    deployment["metadata"] |= {"generation": 6, "annotations": {"deployment.kubernetes.io/revision": "2"}}
+    deployment["metadata"]["managedFields"][0] |= {"manager": "kubectl-edit", "time": timezone.now().isoformat()}
+    deployment["spec"]["replicas"], deployment["status"]["readyReplicas"] = 4, 4
+    answers(cluster, events={"items": []}, hpas={"items": []}, deployment=deployment)
+    assert look(eu)
+    assert not look(eu)
+    events = api.get("/api/v1/environments/eu/replicas/events").data["results"]
+    assert {(one["kind"], one["said"]) for one in events} - set(said) == {
+        ("set", "Deployment triton was set from 8 to 4 replicas in the cluster by kubectl-edit"),
+        ("update", "a rolling update of Deployment triton began: revision 2"),
+    }
+    counts = api.get("/api/v1/environments/eu/replicas/counts").data["results"]
+    assert [(one["wanted"], one["ready"]) for one in counts] == [(4, 4), (8, 2)]
+    chart = as_person().get("/environments/eu/replicas/chart?hours=720").json()
+    assert chart["arms"]["wanted"]["replicas"] == [8, 8, 4, 4]
+    assert chart["times"] == sorted(chart["times"])
+    assert new_size in [one["text"] for one in chart["steps"]]
+    assert "New size: 8" in text_of(as_person(), "/environments/eu/replicas/")
+    part = as_person().get("/environments/eu/replicas/", headers={"HX-Request": "true"}).content.decode()
+    assert ("New size: 8" in part, "<html" in part) == (True, False)
+    assert as_person().get("/environments/production/replicas/").status_code == 404
+    call_command("environments", "replicas", "eu")
+    assert "set from 8 to 4 replicas in the cluster by kubectl-edit" in capsys.readouterr().out
+    # What is too old goes, and of the rest there is a most.
+    ReplicaEvent.objects.filter(said=new_size).update(at=timezone.now() - KEPT - timedelta(days=1))
+    answers(cluster, events=real["events"])
+    deployment["metadata"]["generation"], deployment["spec"]["replicas"] = 7, 5
+    answers(cluster, deployment=deployment)
+    look(eu)
+    assert not ReplicaEvent.objects.filter(at__lt=timezone.now() - KEPT).exists()
+
+
+def test_no_more_rows_are_kept_than_the_most(
+    eu: ServerEnvironment, cluster: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "MOST_KEPT", 2)
+    look(eu)
+    assert eu.replica_events.count() == 2
+    assert eu.replica_events.earliest("at").kind != "scaled"
+
+
+def test_missing_rights_are_said_once_and_all_else_goes_on(
+    cluster: FileServer, eu: ServerEnvironment, root: APIClient, as_person: Callable[..., Client]
+) -> None:
+    denies(cluster, "events", "hpas")
+    look(eu)
+    (said,) = root.get("/api/v1/environments/eu/replicas").data["trouble"]
+    assert "apiGroups [autoscaling], resources [horizontalpodautoscalers] and verbs [list]" in said
+    assert 'one with apiGroups [""], resources [events] and verbs [list]' in said
+    assert "2 of 8 wanted replicas ready" in text_of(as_person(), "/environments/eu/")
+    # Without the right to see autoscalers, nobody may set what one of them may set too.
+    refused = root.put("/api/v1/environments/eu/replicas", {"replicas": 3}, format="json")
+    assert (refused.status_code, "resources [horizontalpodautoscalers]" in refused.data["error"]) == (403, True)
+    denies(cluster, *PATHS)
+    look(eu)
+    shown = root.get("/api/v1/environments/eu/replicas").data
+    assert (shown["workloads"][0]["name"], shown["wanted"], shown["ready"]) == ("triton", 8, 2)
+    cluster.files[PATHS["pods"]] = WebFile(status=503)
+    watching((lambda: None, lambda: "answered with status 503" in str(_trouble(root))), driving=False)
+    # Other pods are meant from now on, of which nothing is known.
+    root.patch("/api/v1/environments/eu", {"kubernetes_selector": "prod/app=other"}, format="json")
+    assert (ReplicaEvent.objects.count(), ReplicaCount.objects.count()) == (0, 0)
+
+
+def _trouble(root: APIClient) -> object:
+    return root.get("/api/v1/environments/eu/replicas").data["trouble"]
+
+
+def test_replicas_are_set_within_the_bounds_unless_somebody_would_undo_it(
+    cluster: FileServer,
+    eu: ServerEnvironment,
+    root: APIClient,
+    api: APIClient,
+    as_person: Callable[..., Client],
+) -> None:
+    address = "/api/v1/environments/eu/replicas"
+
+    def set_to(replicas: int, client: APIClient = api, **more: object) -> tuple[int, str]:
+        answer = client.put(address, {"replicas": replicas, **more}, format="json")
+        return answer.status_code, str(answer.data.get("error") or answer.data.get("detail") or "")
+
+    assert "it is not known yet what makes the pods" in set_to(3)[1]
+    look(eu)
+    assert "triton sets the replicas of Deployment triton, from 2 to 8, and would undo this" in set_to(3)[1]
+    real = recorded()
+    made = real["deployment"] | {
+        "metadata": real["deployment"]["metadata"]
+        | {"ownerReferences": [{"kind": "InferenceService", "name": "iris", "controller": True}]}
+    }
+    answers(cluster, hpas={"items": []}, deployment=made)
+    assert set_to(3) == (
+        409,
+        "InferenceService iris made Deployment triton, and would undo this: change the replicas there",
+    )
+    answers(cluster, deployment=real["deployment"])
+    assert set_to(10) == (400, "eu has from 1 to 9 replicas, so it cannot have 10")
+    assert set_to(3, seen=2) == (409, "Deployment triton has 8 replicas by now, not 2: look at it, and try again")
+    cluster.puts_status = 409
+    assert set_to(3) == (
+        409,
+        "somebody else changed triton in the cluster at the same moment: look at it, and try again",
+    )
+    cluster.puts_status = 403
+    assert "resources [deployments/scale] and verbs [update]" in set_to(3)[1]
+    assert not AuditEntry.objects.filter(action="environment.scale").exists()
+    cluster.puts_status = 200
+    look(eu)
+    page = as_person("operate")
+    assert "Replicas of Deployment triton" in text_of(page, "/environments/eu/replicas/")
+    assert "Set replicas" not in text_of(as_person(), "/environments/eu/replicas/")
+    assert as_person().post("/environments/eu/replicas/set", {"replicas": "3"}).status_code == 403
+    told = page.post("/environments/eu/replicas/set", {"replicas": "3", "seen": "8"}, follow=True).content.decode()
+    assert "eu is scaled to 3" in told
+    path, body = cluster.puts[-1]
+    assert path == f"{PATHS['scale']}?fieldManager=slipway"
+    assert json.loads(body)["spec"] == {"replicas": 3}
+    assert json.loads(body)["metadata"]["resourceVersion"] == real["scale"]["metadata"]["resourceVersion"]
+    assert AuditEntry.objects.get(action="environment.scale").after == {"replicas": 3}
+    # `watch` sees the same change, and does not tell it again.
+    after = real["deployment"]
+    after["metadata"]["generation"] += 1
+    after["spec"]["replicas"] = 3
+    answers(cluster, deployment=after, scale={**real["scale"], "spec": {"replicas": 3}})
+    look(eu)
+    assert eu.replica_events.filter(kind__in=("set", "person")).count() == 1
+    call_command("environments", "scale", "eu", "4")
+    assert json.loads(cluster.puts[-1][1])["spec"] == {"replicas": 4}
+    sent = len(cluster.puts)
+    assert set_to(3)[0] == 200  # it has them already
+    assert len(cluster.puts) == sent
+    for wrong in ("", "x"):
+        page.post("/environments/eu/replicas/set", {"replicas": wrong})
+    assert len(cluster.puts) == sent
+    root.patch("/api/v1/environments/eu", {"replicas_max": 0}, format="json")
+    assert "an administrator first gives eu bounds" in set_to(3)[1]
+    with pytest.raises(CommandError, match="an administrator first gives eu bounds"):
+        call_command("environments", "scale", "eu", "4")
+    assert (
+        root.patch("/api/v1/environments/eu", {"replicas_min": 5, "replicas_max": 4}, format="json").status_code == 400
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"kubernetes_selector": "app=triton"}, "a label selector, as prod/app=triton"),
+        ({"kubernetes_service": "prod/triton"}, "not by two of them"),
+        ({"tls": True}, "certificates are checked for the name of a service"),
+        ({"replicas_max": 5000}, "from 0 to 1000 replicas"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(
+    eu: ServerEnvironment, root: APIClient, change: dict[str, object], sentence: str
+) -> None:
+    refused = root.patch("/api/v1/environments/eu", change, format="json")
+    assert refused.status_code == 400
+    assert sentence in str(refused.data)
+
+
+def test_a_service_gives_the_selector_of_its_pods(cluster: FileServer, eu: ServerEnvironment, root: APIClient) -> None:
+    change = {"kubernetes_selector": "", "kubernetes_service": "prod/triton"}
+    assert root.patch("/api/v1/environments/eu", change, format="json").status_code == 200
+    eu.refresh_from_db()
+    look(eu)
+    assert len(root.get("/api/v1/environments/eu/pods").data["results"]) == 4
+    assert "labelSelector=app%3Dtriton" in next(path for path, _ in cluster.requests if path.startswith(PATHS["pods"]))
+
+
+def a_pod(**status: Any) -> Pod:
+    return {"metadata": {"name": "triton-0"}, "spec": {"nodeName": "node-a"}, "status": status}  # type: ignore[typeddict-item]
+
+
+def waiting(reason: str, message: str = "") -> Pod:
+    state = {"waiting": {"reason": reason, "message": message}}
+    return a_pod(phase="Pending", containerStatuses=[{"name": "server", "image": "i:1", "state": state}])
+
+
+def running(*conditions: tuple[str, str], ready: bool = False, started: bool = True, **more: Any) -> Pod:
+    container = {"name": "server", "ready": ready, "started": started, "state": {"running": {}}, **more}
+    told = [{"type": kind, "status": status} for kind, status in conditions]
+    return a_pod(phase="Running", conditions=told, containerStatuses=[container])
+
+
+def ended(reason: str, code: int) -> dict[str, Any]:
+    return {"restartCount": 1, "lastState": {"terminated": {"reason": reason, "exitCode": code}}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "label", "sentence"),
+    [
+        (waiting("CreateContainerError", 'secret "keys" not found'), "CreateContainerError", 'secret "keys" not found'),
+        (waiting("ContainerCreating"), "starting", "its image or volumes are not there yet"),
+        (running(("Ready", "False"), started=False), "starting", "the startup probe of container server has not passed"),
+        (running(("Ready", "False")), "not ready", "models may be loading, else see `kubectl -n prod logs triton-0 -c server`"),
+        (running(("Ready", "False"), ready=True), "node lost", "node node-a does not answer"),
+        (running(("Ready", "True"), ready=True, **ended("Error", 1)), "ready", "because of Error (exit code 1): see `kubectl"),
+        (running(("Ready", "True"), ready=True, **ended("Error", 137)), "ready", "as after a liveness probe that failed"),
+        (a_pod(phase="Failed", reason="Evicted", message="low on memory."), "ended", "node ended it (Evicted): low on memory"),
+        (a_pod(phase="Succeeded"), "ended", "nothing starts them again"),
+        (a_pod(), "starting", "its node has not begun with it yet"),
+    ],
+)  # fmt: skip
+def test_each_state_of_a_pod_has_a_sentence(pod: Pod, label: str, sentence: str) -> None:
+    row = pod_row(pod, "prod")
+    assert row["label"] == label
+    assert sentence in row["said"]
+
+
+def test_a_pod_that_ends_too_late_names_its_node() -> None:
+    pod = running(("Ready", "False"), ready=True)
+    pod["metadata"]["deletionTimestamp"] = timezone.now().isoformat()
+    assert pod_row(pod, "prod")["label"] == "ending"
+    pod["metadata"]["deletionTimestamp"] = (timezone.now() - timedelta(minutes=2)).isoformat()
+    assert "`kubectl delete node node-a` lets the pod go" in pod_row(pod, "prod")["said"]
+
+
+def test_a_chart_begins_with_the_number_from_before(eu: ServerEnvironment) -> None:
+    eu.replica_counts.create(at=timezone.now() - timedelta(hours=5), wanted=2, ready=1)
+    eu.replica_counts.create(at=timezone.now() - timedelta(minutes=5), wanted=3, ready=3)
+    found = readings(eu, timedelta(hours=1))
+    assert found["arms"]["wanted"]["replicas"] == [2, 2, 3, 3]
+    assert found["until"] - found["times"][0] == pytest.approx(3600, abs=60)
