@@ -25,7 +25,7 @@ test-changed: $(VENV)/.installed-dev node_modules/.installed  ## Run the tests t
 test-javascript: $(VENV)/.installed-dev node_modules/.installed  ## Run the tests of the browser's code that need no page.
 	$(BIN)/node --test --test-timeout=120000 --test-reporter=dot "tests/javascript/**/*.test.js"
 
-test-python: $(VENV)/.installed-dev node_modules/.installed chromium torchserve  ## Run every other test.
+test-python: $(VENV)/.installed-dev node_modules/.installed chromium torchserve kubernetes-tools  ## Run every other test.
 	$(PYTEST) $(SUITE)
 
 test-workers: export TEST_FRONTEND_WORKERS = 2
@@ -48,7 +48,7 @@ conversion-figures: $(VENV)/.installed-dev  ## Convert real artefacts over REST,
 	$(PYTEST) -m conversions tests/dashboard/conversions/test_artefacts_over_rest.py
 	$(BIN)/python -m tools.write_docs
 
-coverage: $(VENV)/.installed-dev node_modules/.installed chromium torchserve  ## Run the tests, slower by a third, and print how many lines and branches they reach.
+coverage: $(VENV)/.installed-dev node_modules/.installed chromium torchserve kubernetes-tools  ## Run the tests, slower by a third, and print how many lines and branches they reach.
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -p no:cacheprovider $(SUITE)
 	$(BIN)/coverage combine --quiet
@@ -170,6 +170,10 @@ torchserve: $(VENV)/.installed-dev  ## Install the real TorchServe and its archi
 	@command -v java >/dev/null || \
 	  echo "No Java: the tests beside TorchServe are left out (sudo apt-get install default-jre-headless)."
 
+.PHONY: kubernetes-tools
+kubernetes-tools: $(VENV)/.installed-dev  ## Install kubectl and the schemas of Kubernetes, which tests use; make test does so too.
+	@$(BIN)/python -m benchmarks.servers.environments kubernetes
+
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Slipway needs Python 3.11 or newer: make run PYTHON=python3.11"; exit 1; }
@@ -226,6 +230,7 @@ lock: $(VENV)/.installed-dev  ## Lock what requirements/*.in need, with hashes. 
 	$(call lock,dev.in,$(RUN_LOCKS) cloud opentelemetry parquet drift signing compile) -o requirements/dev.txt
 	@for apart in $(basename $(wildcard requirements/bench/*.in)); do \
 	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-emit-package torch \
+	  $(addprefix --no-emit-package aws-cdk-,lib asset-awscli-v1 asset-node-proxy-agent-v6 cloud-assembly-schema) --no-emit-package jsii \
 	  --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) $$apart.in -o $$apart.txt || exit 1; \
 	done
 	@for apart in $(basename $(wildcard requirements/convert/*.in)); do \
