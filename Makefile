@@ -132,6 +132,9 @@ upgrade-test: $(VENV)/.installed-dev  ## Replace a release (OLDER, a revision of
 outages: $(VENV)/.installed-dev  ## Kill, stop and cut off each part of nine machines (or OUTAGES=redis,worker) under traffic; count failures.
 	$(BIN)/python -m benchmarks.outages $(if $(OUTAGES),--only $(OUTAGES))
 
+cluster-trial:  ## Try deploy/kubernetes in the real cluster that lies in CLUSTER (benchmarks/cluster/trial.sh says which); TRIALS=cpu narrows it.
+	benchmarks/cluster/trial.sh $(CLUSTER) $(TRIALS)
+
 usage-soak: $(VENV)/.installed-dev  ## Send a million requests (USAGE_REQUESTS) with tokens under kills, and compare what is counted.
 	$(BIN)/python -m benchmarks.usage_soak --requests $(or $(USAGE_REQUESTS),1000000)
 
