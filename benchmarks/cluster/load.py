@@ -1,4 +1,4 @@
-"""Sends inference requests at a steady rate, each by a new connection, and counts what fails by its reason. Nothing is tried again.
+"""Sends inference requests at a steady rate, each by a new connection, and counts what fails by its reason. No second tries.
 
 python3 load.py http://HOST:PORT MODEL BODY RATE stop-file: until the file exists. It needs no package.
 """

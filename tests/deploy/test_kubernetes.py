@@ -219,7 +219,7 @@ def test_policies_name_ports_and_pods_that_exist(found: list[Manifest]) -> None:
         assert wanted is None or wanted in components
 
 
-@pytest.mark.parametrize("name", ["cpu", "gpu", "dev"])
+@pytest.mark.parametrize("name", ["cpu", "gpu", "dev", "servers-only"])
 def test_the_servers_command_line_is_the_servers_own(folders: dict[str, Path], name: str) -> None:
     found = manifests(folders[name])
     given = options(found)
