@@ -132,6 +132,19 @@ upgrade-test: $(VENV)/.installed-dev  ## Replace a release (OLDER, a revision of
 outages: $(VENV)/.installed-dev  ## Kill, stop and cut off each part of nine machines (or OUTAGES=redis,worker) under traffic; count failures.
 	$(BIN)/python -m benchmarks.outages $(if $(OUTAGES),--only $(OUTAGES))
 
+# Left out, because it is meant: no limit of CPU (11), tags that overlays replace by digests and pull as they wish (15, 43), the one
+# container that hands the node's folder to the servers (25), secrets in the environment, as the programs read them (35), the account
+# with which the dashboard finds servers (38), engines to try without liveness (8).
+LINT_WITHOUT := CKV_K8S_8,CKV_K8S_11,CKV_K8S_15,CKV_K8S_25,CKV_K8S_35,CKV_K8S_38,CKV_K8S_43
+
+kubernetes-lint: $(VENV)/.installed-dev  ## Look at deploy/kubernetes with checkov's policies, in an environment of its own. KUBECTL names a kubectl.
+	@$(BIN)/python -m benchmarks.servers.environments checkov
+	@for overlay in deploy/kubernetes/overlays/*; do \
+	  mkdir -p .cache/kubernetes && $(or $(KUBECTL),kubectl) kustomize $$overlay > .cache/kubernetes/$${overlay##*/}.yaml && \
+	  .cache/benchmarks/environments/checkov/bin/checkov --file .cache/kubernetes/$${overlay##*/}.yaml --framework kubernetes \
+	  --skip-check $(LINT_WITHOUT) --compact --quiet --skip-download || exit 1; \
+	done
+
 cluster-trial:  ## Try deploy/kubernetes in the real cluster that lies in CLUSTER (benchmarks/cluster/trial.sh says which); TRIALS=cpu narrows it.
 	benchmarks/cluster/trial.sh $(CLUSTER) $(TRIALS)
 

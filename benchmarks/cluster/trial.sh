@@ -2,7 +2,7 @@
 # Tries deploy/kubernetes in a real cluster of two nodes, and says what it saw: trial.sh DIR [all-in-one] [cpu]
 #
 # DIR is a running cluster of shared/measure/kubernetes (1.20), whose nodes have the images slipway-server:0.1.0, slipway-dashboard:0.1.0
-# and those of the component `engines`. Where that release knows only an older version of an API, this is changed on the way.
+# and those of the component `engines`. CHANGE is a program through which the manifests go before they are applied. Where that release knows only an older version of an API, this is changed on the way.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")") dir=$(realpath "$1"); shift
 BODY='{"inputs": [{"name": "image", "datatype": "FP32", "shape": [1, 1, 8, 8], "data": ['$(seq -s, 0 63)']}]}'
@@ -15,7 +15,7 @@ failed() { # what a person asks first
 } >&2
 rolled() { k rollout status "$1" --timeout "${2:-600s}" > /dev/null || failed; }
 build() {
-  "${KUBECTL:-kubectl}" kustomize "$here/$1" | sed -e 's|^apiVersion: policy/v1$|apiVersion: policy/v1beta1|'
+  "${KUBECTL:-kubectl}" kustomize "$here/$1" | ${CHANGE:-cat} | sed -e 's|^apiVersion: policy/v1$|apiVersion: policy/v1beta1|'
 }
 apply() { # 1.20 does not know every field, and leaves out those
   build "$1" | "$dir/kubectl" apply --validate=false -f - > "$dir/log/applied.txt"
