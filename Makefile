@@ -25,7 +25,7 @@ test-changed: $(VENV)/.installed-dev node_modules/.installed  ## Run the tests t
 test-javascript: $(VENV)/.installed-dev node_modules/.installed  ## Run the tests of the browser's code that need no page.
 	$(BIN)/node --test --test-timeout=120000 --test-reporter=dot "tests/javascript/**/*.test.js"
 
-test-python: $(VENV)/.installed-dev node_modules/.installed chromium torchserve  ## Run every other test.
+test-python: $(VENV)/.installed-dev node_modules/.installed chromium torchserve kubernetes-tools  ## Run every other test.
 	$(PYTEST) $(SUITE)
 
 test-workers: export TEST_FRONTEND_WORKERS = 2
@@ -48,7 +48,7 @@ conversion-figures: $(VENV)/.installed-dev  ## Convert real artefacts over REST,
 	$(PYTEST) -m conversions tests/dashboard/conversions/test_artefacts_over_rest.py
 	$(BIN)/python -m tools.write_docs
 
-coverage: $(VENV)/.installed-dev node_modules/.installed chromium torchserve  ## Run the tests, slower by a third, and print how many lines and branches they reach.
+coverage: $(VENV)/.installed-dev node_modules/.installed chromium torchserve kubernetes-tools  ## Run the tests, slower by a third, and print how many lines and branches they reach.
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -p no:cacheprovider $(SUITE)
 	$(BIN)/coverage combine --quiet
@@ -132,6 +132,22 @@ upgrade-test: $(VENV)/.installed-dev  ## Replace a release (OLDER, a revision of
 outages: $(VENV)/.installed-dev  ## Kill, stop and cut off each part of nine machines (or OUTAGES=redis,worker) under traffic; count failures.
 	$(BIN)/python -m benchmarks.outages $(if $(OUTAGES),--only $(OUTAGES))
 
+# Left out, because it is meant: no limit of CPU (11), tags that overlays replace by digests and pull as they wish (15, 43), the one
+# container that hands the node's folder to the servers (25), secrets in the environment, as the programs read them (35), the account
+# with which the dashboard finds servers (38), engines to try without liveness (8).
+LINT_WITHOUT := CKV_K8S_8,CKV_K8S_11,CKV_K8S_15,CKV_K8S_25,CKV_K8S_35,CKV_K8S_38,CKV_K8S_43
+
+kubernetes-lint: $(VENV)/.installed-dev  ## Look at deploy/kubernetes with checkov's policies, in an environment of its own. KUBECTL names a kubectl.
+	@$(BIN)/python -m benchmarks.servers.environments checkov
+	@for overlay in deploy/kubernetes/overlays/*; do \
+	  mkdir -p .cache/kubernetes && $(or $(KUBECTL),kubectl) kustomize $$overlay > .cache/kubernetes/$${overlay##*/}.yaml && \
+	  .cache/benchmarks/environments/checkov/bin/checkov --file .cache/kubernetes/$${overlay##*/}.yaml --framework kubernetes \
+	  --skip-check $(LINT_WITHOUT) --compact --quiet --skip-download || exit 1; \
+	done
+
+cluster-trial:  ## Try deploy/kubernetes in the real cluster that lies in CLUSTER (benchmarks/cluster/trial.sh says which); TRIALS=cpu narrows it.
+	benchmarks/cluster/trial.sh $(CLUSTER) $(TRIALS)
+
 usage-soak: $(VENV)/.installed-dev  ## Send a million requests (USAGE_REQUESTS) with tokens under kills, and compare what is counted.
 	$(BIN)/python -m benchmarks.usage_soak --requests $(or $(USAGE_REQUESTS),1000000)
 
@@ -169,6 +185,10 @@ torchserve: $(VENV)/.installed-dev  ## Install the real TorchServe and its archi
 	@$(BIN)/python -m benchmarks.servers.environments torchserve
 	@command -v java >/dev/null || \
 	  echo "No Java: the tests beside TorchServe are left out (sudo apt-get install default-jre-headless)."
+
+.PHONY: kubernetes-tools
+kubernetes-tools: $(VENV)/.installed-dev  ## Install kubectl and the schemas of Kubernetes, which tests use; make test does so too.
+	@$(BIN)/python -m benchmarks.servers.environments kubernetes
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -226,6 +246,7 @@ lock: $(VENV)/.installed-dev  ## Lock what requirements/*.in need, with hashes. 
 	$(call lock,dev.in,$(RUN_LOCKS) cloud opentelemetry parquet drift signing compile) -o requirements/dev.txt
 	@for apart in $(basename $(wildcard requirements/bench/*.in)); do \
 	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-emit-package torch \
+	  $(addprefix --no-emit-package aws-cdk-,lib asset-awscli-v1 asset-node-proxy-agent-v6 cloud-assembly-schema) --no-emit-package jsii \
 	  --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) $$apart.in -o $$apart.txt || exit 1; \
 	done
 	@for apart in $(basename $(wildcard requirements/convert/*.in)); do \

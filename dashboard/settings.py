@@ -103,6 +103,7 @@ SERVER_FLAGS = _env["SLIPWAY_SERVER_FLAGS"]
 # TorchServe's config.properties, with which the bundled server serves TorchServe's protocols too.
 TORCHSERVE_CONFIG = _env["SLIPWAY_TORCHSERVE_CONFIG"]
 HUNG_AFTER_SECONDS = _env["SLIPWAY_HUNG_AFTER_SECONDS"]
+KUBERNETES_SERVICE = _env["SLIPWAY_KUBERNETES_SERVICE"]  # production is its pods
 TRAFFIC_REMOTES = _env["SLIPWAY_TRAFFIC_REMOTES"]
 TRAFFIC_STATE_FILE = DATA_DIR / "traffic.json"  # the candidates that the bundled server has taken out
 STRICT_DEVICES = _env["SLIPWAY_STRICT_DEVICES"]

@@ -156,4 +156,5 @@ def test_requirements_txt_is_what_make_run_installs() -> None:
 def test_a_peer_is_measured_with_the_servers_own_version_of_onnx_runtime(path: Path) -> None:
     locked = pins(f"bench/{path.stem}.txt")
     assert pins(f"bench/{path.name}").items() <= locked.items(), "run `make lock`"
-    assert locked["onnxruntime"] == pins("server.in")["onnxruntime-gpu"]
+    own = pins("server.in")["onnxruntime-gpu"]
+    assert locked.get("onnxruntime", own) == own  # the tools that look at manifests are no peers

@@ -16,6 +16,8 @@ from benchmarks.folders import CACHE, REQUIREMENTS
 
 # The lock of this peer lacks torch, because it is large. Its sys.path ends with the project's packages, which have it.
 BORROWS_TORCH = "torchserve"
+# These locks lack what the packages need for a use that is not ours.
+ALONE = (BORROWS_TORCH, "kubernetes")
 
 
 class CannotInstall(Exception):
@@ -41,7 +43,8 @@ def _make(folder: Path, requirements: Path) -> None:
     print(f"{folder.name}: installing {requirements.name}; this takes a minute.", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     _run(sys.executable, "-m", "venv", str(folder))
-    alone = ["--no-deps"] if borrows else []  # a lock contains all packages except torch, which pip would download
+    # A lock contains all packages but those that pip would download: torch, or what the program does not need.
+    alone = ["--no-deps"] if folder.name in ALONE else []
     _run(str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *alone, "-r", str(requirements))
     if borrows:
         packages = next(folder.glob("lib/python*/site-packages"))

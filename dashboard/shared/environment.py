@@ -212,6 +212,7 @@ VARIABLES: dict[str, Variable] = {
     "SLIPWAY_BATCH_BYTES": Variable(_positive, 64 << 30, "Bytes of all batch jobs; the oldest ended ones are removed."),
     "SLIPWAY_TORCHSERVE_CONFIG": Variable(_path, None, "TorchServe's config.properties: its protocols are served too."),
     "SLIPWAY_SERVER_FLAGS": Variable(_flags, [], "More flags of the bundled inference server, as on a command line."),
+    "SLIPWAY_KUBERNETES_SERVICE": Variable(str, "", "Service of Kubernetes whose pods are production, namespace/name."),
     "SLIPWAY_TRAFFIC_REMOTES": Variable(_path, None, "JSON file of the other servers that rollouts may call."),
     # Processes give a heartbeat every two seconds.
     "SLIPWAY_HUNG_AFTER_SECONDS": Variable(_seconds(5), 60, "Silence after which `up` replaces a process that lives."),
@@ -297,6 +298,7 @@ class Environment(TypedDict):
     SLIPWAY_BATCH_BYTES: int
     SLIPWAY_TORCHSERVE_CONFIG: Path | None
     SLIPWAY_SERVER_FLAGS: list[str]
+    SLIPWAY_KUBERNETES_SERVICE: str
     SLIPWAY_TRAFFIC_REMOTES: Path | None
     SLIPWAY_HUNG_AFTER_SECONDS: int
     SLIPWAY_URL: str

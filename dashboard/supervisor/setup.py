@@ -10,16 +10,21 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
+from dashboard.access.authorisation import SYSTEM
 from dashboard.accounts.accounts import administrator_ensure
 from dashboard.accounts.tokens import auth_file_write
+from dashboard.fleet.selectors import environment_get
+from dashboard.fleet.services import environment_update
 from dashboard.models import Model, Server, ServerState
+from dashboard.models.environment import PRODUCTION
 from dashboard.releases.restoration import bucket_compare
 from dashboard.servers.server_state import MACHINE, UP, server_info_record, server_restart_take, wanted_models_write
 from dashboard.servers.services import LOCAL, server_ensure_local
 from dashboard.shared import heartbeat
 from dashboard.shared.choices import DesiredState, ServerStatus
-from dashboard.shared.exceptions import DashboardError, Unavailable
+from dashboard.shared.exceptions import Conflict, DashboardError, Unavailable
 from dashboard.shared.machine import machine_identity
+from dashboard.shared.sealing import unseal
 from dashboard.shared.space import enable_incremental_vacuum
 from dashboard.supervisor.installation import check_installation, in_one_folder, own_server_name
 from dashboard.uploads.examples import examples_publish
@@ -68,6 +73,7 @@ def _prepare(runs_server: bool) -> Prepared:
     check_installation()
     restored, unrestored = _restored()  # it may refuse to start, so it comes before the first password
     server = _server() if runs_server else Server.objects.filter(name=LOCAL).first()
+    find_production()
     administrator, password = administrator_ensure() or ("", "")
     auth_file_write()
     examples, problem = _examples()
@@ -92,6 +98,19 @@ def _server() -> Server:
     server_info_record(server=server, key=UP, value=[heartbeat.HOST, os.getpid(), heartbeat.STARTED_S])
     server_restart_take(server=server)  # this start fulfils a request of an earlier run
     return server
+
+
+def find_production() -> None:
+    """Let production be the pods of SLIPWAY_KUBERNETES_SERVICE, with this installation's control key. A person who changes that
+    in between has it until the next start. Raises Invalid for a name that is none, or if production has listed servers."""
+    if not settings.KUBERNETES_SERVICE:
+        return
+    production = environment_get(PRODUCTION)
+    service, key = settings.KUBERNETES_SERVICE, settings.SERVER_CONTROL_KEY
+    with suppress(Conflict):  # the key that stands was sealed with an earlier SLIPWAY_SECRET_KEY
+        if (production.kubernetes_service, unseal(production.control_key)) == (service, key):
+            return
+    environment_update(environment=production, actor=SYSTEM, kubernetes_service=service, control_key=key)
 
 
 def _claim(server: Server) -> None:

@@ -1,1 +1,1 @@
-"""Tests of the manifests in deploy/: schemas of Kubernetes and of what is installed in it."""
+"""deploy/kubernetes and deploy/kserve: what they say fits the server, and Kubernetes takes it."""

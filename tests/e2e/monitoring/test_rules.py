@@ -59,16 +59,11 @@ def test_prometheus_accepts_the_configuration_for_a_cluster(tmp_path: Path) -> N
     """Debian's Prometheus has no discovery of Kubernetes' pods, so this part is replaced."""
     content = yaml.safe_load((DEPLOYED / "kubernetes.yml").read_text())
     (job,) = content["scrape_configs"]
-    (discovery,) = job.pop("kubernetes_sd_configs")
+    del job["kubernetes_sd_configs"]
     job["static_configs"] = [{"targets": ["127.0.0.1:8002"]}]
     content["rule_files"] = [f"{DEPLOYED}/rules/*.yml"]
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(content))
     checked("promtool", "check", "config", tmp_path / "prometheus.yml")
-    documents = list(yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text()))
-    (pods,) = [one for one in documents if one["kind"] == "Deployment"]
-    assert discovery["namespaces"]["names"] == [pods["metadata"]["namespace"]]
-    (selector,) = discovery["selectors"]
-    assert dict([selector["label"].split("=")]) == pods["spec"]["template"]["metadata"]["labels"]
 
 
 @needs_alertmanager

@@ -1,0 +1,1 @@
+"""`make cluster-trial`: deploy/kubernetes in a small real cluster."""
