@@ -25,7 +25,11 @@ Instruction = tuple[str, str]
 
 def stages() -> dict[str, list[Instruction]]:
     """Return the name of each stage -> its instructions, the first of which is FROM; "" has those before it."""
-    lines = re.sub(r"^ *#.*\n", "", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ").splitlines()
+    lines = (
+        re.sub(r"^ *#.*\n", "", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE)
+        .replace("\\\n", " ")
+        .splitlines()
+    )
     found: dict[str, list[Instruction]] = {"": []}
     stage = ""
     for word, _, rest in (line.partition(" ") for line in lines if line):
@@ -47,7 +51,7 @@ def image(name: str) -> list[Instruction]:
 @pytest.mark.parametrize("name", IMAGES)
 def test_an_image_is_on_the_base_alone_and_installs_nothing_itself(name: str) -> None:
     """What builds it is in stages from which files are copied."""
-    assert [rest.partition(" ")[0] for kind, rest in image(name) if kind == "FROM"][0] == "$BASE"
+    assert next(rest.partition(" ")[0] for kind, rest in image(name) if kind == "FROM") == "$BASE"
     runs = " ".join(rest for kind, rest in image(name) if kind == "RUN")
     assert not re.search(r"pip|apt|gcc|\$INSTALL", runs)
 
@@ -104,7 +108,11 @@ def test_the_images_command_is_the_servers_and_its_ports_are_open() -> None:
     assert command[:3] == ["python", "-m", "serving"]
     assert command[-1] == "--model-repository=/models"
     parsed, _ = parse([*command[3:-1], f"--model-repository={ROOT}"])
-    assert [int(port) for port in instructions["EXPOSE"].split()] == [parsed.http_port, parsed.grpc_port, parsed.metrics_port]
+    assert [int(port) for port in instructions["EXPOSE"].split()] == [
+        parsed.http_port,
+        parsed.grpc_port,
+        parsed.metrics_port,
+    ]
 
 
 def test_arguments_for_tritons_image_start_ours() -> None:
@@ -115,12 +123,14 @@ def test_arguments_for_tritons_image_start_ours() -> None:
     assert (parsed.metrics_port, warnings) == (8002, [])
     assert ("COPY", "bin bin") in image("server")
     text = " ".join(rest for _, rest in image("server"))
-    assert ':/slipway/bin:' in text
+    assert ":/slipway/bin:" in text
     assert "ln -s /slipway/bin/tritonserver /opt/tritonserver/bin/tritonserver" in text
 
 
 def test_the_bill_of_materials_names_what_is_installed() -> None:
-    done = subprocess.run([sys.executable, "tools/sbom.py", "here"], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "tools/sbom.py", "here"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     bill = json.loads(done.stdout)
     told = {component["purl"]: component for component in bill["components"]}
     assert len(told) == len(bill["components"])

@@ -121,7 +121,11 @@ def test_a_lock_has_what_is_asked_for_and_a_hash_for_every_package(name: str) ->
 def test_compiling_needs_no_types_of_the_development_packages() -> None:
     """mypyc refuses a package whose types it knows of and does not find."""
     providers = packages_distributions()
-    needed = {canonicalize_name(name) for module in imported(["serving", "repository"]) for name in providers.get(f"{module}-stubs", [])}
+    needed = {
+        canonicalize_name(name)
+        for module in imported(["serving", "repository"])
+        for name in providers.get(f"{module}-stubs", [])
+    }
     assert needed <= pins("compile.in").keys()
     assert "types-pyyaml" in needed
 

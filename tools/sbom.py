@@ -30,7 +30,9 @@ def debian_packages(status: Path = STATUS) -> Iterator[Component]:
         fields = HeaderParser().parsestr(paragraph)
         if fields.get("Status", "").endswith(" installed"):
             name, version = fields["Package"], fields["Version"]
-            purl = f"pkg:deb/debian/{name}@{version.replace('+', '%2B').replace(':', '%3A')}?arch={fields['Architecture']}"
+            purl = (
+                f"pkg:deb/debian/{name}@{version.replace('+', '%2B').replace(':', '%3A')}?arch={fields['Architecture']}"
+            )
             yield _component(name, version, purl)
 
 
@@ -60,5 +62,7 @@ def _licence(found: Distribution) -> str:
 
 
 if __name__ == "__main__":
-    python: Component = _component("python", platform.python_version(), f"pkg:generic/python@{platform.python_version()}")
+    python: Component = _component(
+        "python", platform.python_version(), f"pkg:generic/python@{platform.python_version()}"
+    )
     json.dump(bill(sys.argv[1], [python, *python_packages(), *debian_packages()]), sys.stdout, indent=1)

@@ -1,4 +1,4 @@
-"""Runs an image as a kubelet and containerd do: with runc, a pod's own network, a user, limits, volumes, and a grace at its end.
+"""Runs an image as a kubelet and containerd do: with runc, a pod's own network, a user, limits, volumes and a grace.
 
 with Pod() as pod, Container(pod, "slipway-server", "--model-repository=/models", volumes={"/models": folder}) as server:
     httpx.get(f"http://{pod.address}:8000/v2/health/ready")
@@ -25,7 +25,16 @@ TAG = os.environ.get("TAG", "dev")
 _NUMBERS = itertools.count(1)
 # What containerd leaves to a container whose manifest drops nothing.
 _DEFAULT_CAPABILITIES = [
-    *("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID"),
+    *(
+        "CAP_CHOWN",
+        "CAP_DAC_OVERRIDE",
+        "CAP_FSETID",
+        "CAP_FOWNER",
+        "CAP_MKNOD",
+        "CAP_NET_RAW",
+        "CAP_SETGID",
+        "CAP_SETUID",
+    ),
     *("CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE"),
 ]
 _MASKED = ["/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug", "/sys/firmware"]
@@ -138,7 +147,10 @@ class Container:
             self._log = bundle / "log"
             with self._log.open("w") as log:
                 self._process = subprocess.Popen(
-                    ["runc", "run", "--bundle", str(bundle), self.name], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                    ["runc", "run", "--bundle", str(bundle), self.name],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
                 )
             opened.callback(self._kill)
             self._open = opened.pop_all()
@@ -172,7 +184,7 @@ class Container:
         return found
 
     def terminate(self, grace_s: float) -> int:
-        """Send SIGTERM to the first process. Return its exit status. Raise TimeoutExpired after the grace: it would be killed."""
+        """Send SIGTERM to the first process. Return its exit status. Raise TimeoutExpired after the grace."""
         output("runc", "kill", self.name, "TERM")
         return self._process.wait(grace_s)
 

@@ -1,4 +1,4 @@
-"""The dashboard's image in a pod: web, worker and watch in containers of their own on one PostgreSQL, and all in one container."""
+"""The dashboard's image in a pod: its parts in containers of their own on one PostgreSQL, and all in one container."""
 
 import hashlib
 import re
@@ -95,7 +95,9 @@ def test_web_worker_and_watch_run_in_containers_of_their_own(tmp_path: Path, mod
 
         def beating() -> bool:
             with psycopg.connect(f"postgres://slipway@127.0.0.1:{database}/postgres") as session:
-                beats = session.execute("SELECT DISTINCT name FROM dashboard_heartbeat WHERE beat_at > now() - interval '30 s'")
+                beats = session.execute(
+                    "SELECT DISTINCT name FROM dashboard_heartbeat WHERE beat_at > now() - interval '30 s'"
+                )
                 return {"worker", "watch"} <= {name for (name,) in beats}
 
         wait_until(beating, what="heartbeats of the worker and the watcher")

@@ -101,7 +101,9 @@ def test_nothing_that_builds_is_in_the_image(server: Container) -> None:
     for program in ("gcc", "cc", "pip", "pip3", "make", "git"):
         assert server.run("sh", "-c", f"command -v {program}").stdout == ""
     assert server.run("python", "-m", "pip").returncode == 1
-    left = server.run("sh", "-c", "ls -A /root /mnt /tmp; ls -d /etc/pip.conf /sbom.py /slipway/requirements /slipway/tests")
+    left = server.run(
+        "sh", "-c", "ls -A /root /mnt /tmp; ls -d /etc/pip.conf /sbom.py /slipway/requirements /slipway/tests"
+    )
     assert left.stdout.split() == [".bashrc", ".profile", "/root:", "/mnt:", "/tmp:"] or not re.search(
         "pip|cache|wheel|sbom|requirements|tests", left.stdout
     )
@@ -114,7 +116,9 @@ def test_the_bill_of_materials_names_what_is_installed(server: Container) -> Non
     asked = "from importlib.metadata import *; print(*(f'{d.name.lower()}@{d.version}' for d in distributions()))"
     installed = server.run("python", "-c", asked).stdout.split()
     assert len(installed) > 50
-    assert {f"pkg:pypi/{re.sub('[-_.]+', '-', one.partition('@')[0])}@{one.partition('@')[2]}" for one in installed} <= told
+    assert {
+        f"pkg:pypi/{re.sub('[-_.]+', '-', one.partition('@')[0])}@{one.partition('@')[2]}" for one in installed
+    } <= told
     system = server.run("dpkg-query", "-W", "-f", "${Package}\n").stdout.split()
     assert len(system) == len([purl for purl in told if purl.startswith("pkg:deb/")]) > 20
 
