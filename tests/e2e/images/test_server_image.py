@@ -13,7 +13,7 @@ import tritonclient.grpc
 import tritonclient.http
 
 from repository.core.server_version import VERSION
-from tests.e2e.images.pods import Container, Pod, configuration
+from tests.e2e.images.pods import Container, Pod, configuration, owned
 from tests.serving.cli.test_tritonserver_command import MANIFEST
 from tests.support import model_factory
 from tests.support.object_store import ObjectStore
@@ -65,7 +65,7 @@ def pod() -> Iterator[Pod]:
 @pytest.fixture(scope="module")
 def server(pod: Pod, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
     """The server with a model of ONNX Runtime, one in Python and one of PyTorch, under the restrictions of our manifests."""
-    folder = tmp_path_factory.mktemp("models")
+    folder = owned(tmp_path_factory.mktemp("models"))
     model_factory.onnx_scale(folder)
     model_factory.python_scale(folder, "in_python")
     model_factory.torchscript_add_sub(folder, "in_torch")
