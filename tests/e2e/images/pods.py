@@ -83,7 +83,7 @@ class Container:
     """A container of an image, which runs until the block ends.
 
     arguments, command: as `args` and `command` of a manifest. volumes: path in the container -> folder of this machine, which
-    it may write if it is the container's, or None for an empty folder in memory. restricted: with the security context of
+    it may write if it is the container's, or None for a new empty one. restricted: with the security context of
     our manifests, else with what a manifest that says nothing gets.
     """
 
@@ -118,7 +118,7 @@ class Container:
                 "noNewPrivileges": restricted,
             },
             "root": {"path": "", "readonly": restricted},
-            "mounts": _mounts(dict(volumes or {})),
+            "mounts": [],
             "linux": {
                 "namespaces": [
                     *({"type": kind} for kind in ("pid", "ipc", "uts", "mount")),
@@ -134,6 +134,7 @@ class Container:
                 "readonlyPaths": _READ_ONLY,
             },
         }
+        self._volumes = dict(volumes or {})
         self.name = f"slipway-test-{os.getpid()}-{next(_NUMBERS)}"
         self._open = ExitStack()
 
@@ -143,6 +144,10 @@ class Container:
             output("buildah", "from", "--pull-never", "--name", self.name, self._image)
             opened.callback(output, "buildah", "rm", self.name)
             self._spec["root"]["path"] = output("buildah", "mount", self.name)
+            empty = {
+                place: owned(bundle / place.replace("/", "_")) for place, folder in self._volumes.items() if not folder
+            }
+            self._spec["mounts"] = _mounts({**self._volumes, **empty})
             (bundle / "config.json").write_text(json.dumps(self._spec))
             self._log = bundle / "log"
             with self._log.open("w") as log:
@@ -205,7 +210,7 @@ def owned(folder: Path) -> Path:
     return folder
 
 
-def _mounts(volumes: Mapping[str, Path | None]) -> list[dict[str, Any]]:
+def _mounts(volumes: Mapping[str, Path]) -> list[dict[str, Any]]:
     def mount(place: str, kind: str, *options: str, source: str = "") -> dict[str, Any]:
         return {"destination": place, "type": kind, "source": source or kind, "options": ["nosuid", *options]}
 
@@ -220,8 +225,5 @@ def _mounts(volumes: Mapping[str, Path | None]) -> list[dict[str, Any]]:
     if "/dev/shm" not in volumes:
         made.append(mount("/dev/shm", "tmpfs", "noexec", "nodev", "mode=1777", "size=64m"))
     for place, folder in volumes.items():
-        if folder is None:
-            made.append(mount(place, "tmpfs", "mode=1777"))
-        else:
-            made.append({"destination": place, "type": "bind", "source": str(folder), "options": ["rbind", "rw"]})
+        made.append({"destination": place, "type": "bind", "source": str(folder), "options": ["rbind", "rw"]})
     return made

