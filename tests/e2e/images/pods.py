@@ -126,7 +126,7 @@ class Container:
                 ],
                 "resources": {
                     "memory": {"limit": memory, "swap": memory},
-                    "cpu": {"quota": int(cpus * 100_000), "period": 100_000},
+                    "cpu": {"shares": int(cpus * 1024), "quota": int(cpus * 100_000), "period": 100_000},
                     "pids": {"limit": 4096},
                     "devices": [{"allow": False, "access": "rwm"}],
                 },
