@@ -6,12 +6,12 @@ BIN := $(VENV)/bin
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser)
 RUN_LOCKS := server dashboard examples
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
-SUITE = -n auto --no-loadscope-reorder -m "not soak and not gpu and not conversions$(if $(filter no,$(BROWSER)), and not browser)" $(TESTS)
+SUITE = -n auto --no-loadscope-reorder -m "not soak and not gpu and not conversions and not images$(if $(filter no,$(BROWSER)), and not browser)" $(TESTS)
 
 # Containers often set it; every server that a test starts would then compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-changed test-javascript test-python test-workers test-compiled test-conversions conversion-figures compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-instructions-compiled bench-memory bench-perf-analyzer bench-generators bench-tuning bench-alerts bench-drift bench-captures bench-fleet fuzz soak rollout-soak batch-soak replay-soak screenshots guide docs formats examples clean help
+.PHONY: run test test-changed test-javascript test-python test-workers test-compiled test-conversions conversion-figures compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-instructions-compiled bench-memory bench-perf-analyzer bench-generators bench-tuning bench-alerts bench-drift bench-captures bench-fleet fuzz soak rollout-soak batch-soak replay-soak screenshots guide docs formats examples images images-test clean help
 .DEFAULT_GOAL := help
 
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
@@ -150,6 +150,12 @@ cluster-trial:  ## Try deploy/kubernetes in the real cluster that lies in CLUSTE
 
 usage-soak: $(VENV)/.installed-dev  ## Send a million requests (USAGE_REQUESTS) with tokens under kills, and compare what is counted.
 	$(BIN)/python -m benchmarks.usage_soak --requests $(or $(USAGE_REQUESTS),1000000)
+
+images:  ## Build the images of server and dashboard. BASE=debian needs no registry; deploy/images.sh lists more settings.
+	deploy/images.sh $(IMAGES)
+
+images-test: $(VENV)/.installed-dev  ## Run these images as a kubelet does, with runc (root; images of buildah): limits, rights, probes, ends.
+	$(PYTEST) -m images --timeout 1200 $(or $(TESTS),tests/e2e/images)
 
 screenshots: $(VENV)/.installed-dev chromium  ## Take pictures of every page.
 	$(BIN)/python -m tools.screenshots

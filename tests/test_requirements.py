@@ -118,6 +118,18 @@ def test_a_lock_has_what_is_asked_for_and_a_hash_for_every_package(name: str) ->
     assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
 
 
+def test_compiling_needs_no_types_of_the_development_packages() -> None:
+    """mypyc refuses a package whose types it knows of and does not find."""
+    providers = packages_distributions()
+    needed = {
+        canonicalize_name(name)
+        for module in imported(["serving", "repository"])
+        for name in providers.get(f"{module}-stubs", [])
+    }
+    assert needed <= pins("compile.in").keys()
+    assert "types-pyyaml" in needed
+
+
 def test_no_two_locks_differ_in_a_version() -> None:
     versions: dict[str, set[str]] = {}
     for name in LOCKED:

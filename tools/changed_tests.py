@@ -48,7 +48,7 @@ def _run(tests: list[str]) -> int:
         "-n",
         "auto",
         "-m",
-        "not soak and not gpu and not conversions",
+        "not soak and not gpu and not conversions and not images",
     ]
     commands = [[*pytest, *in_python]] if in_python else []
     if in_javascript:

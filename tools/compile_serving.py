@@ -43,8 +43,10 @@ def main() -> None:
     if background:
         _give_way()
     folder = build_folder()
-    if not folder.is_dir():
-        _check_compiler()
+    if folder.is_dir():  # an image has a build, and cannot be written
+        print(f"compiled already: {folder.relative_to(ROOT)}")
+        return
+    _check_compiler()
     os.chdir(ROOT)
     try:
         with _alone():

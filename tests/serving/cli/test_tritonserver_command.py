@@ -28,13 +28,15 @@ MANIFEST = (
         (*SERVING, "tritonserver"),
         (*SERVING, "/opt/tritonserver/bin/tritonserver"),
         (str(ROOT / "bin" / "tritonserver"),),
+        ("bash", "-c", '"$0" "$@"', str(ROOT / "bin" / "tritonserver")),
     ],
-    ids=["a word", "a path", "the script"],
+    ids=["a word", "a path", "the script", "a shell"],
 )
 def test_tritonservers_command_starts_the_server(tmp_path: Path, program: tuple[str, ...]) -> None:
     model_factory.onnx_scale(tmp_path)
     with ServerProcess(tmp_path, program=program, cwd=tmp_path) as server:
         assert server.get("/v2/models/scale/ready")[0] == 200
+        assert server.terminate() == 0  # no shell stands between the signal and the server
 
 
 def test_the_script_takes_no_program_from_the_folder_in_which_it_is_called(tmp_path: Path) -> None:
