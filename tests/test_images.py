@@ -12,7 +12,6 @@ from fnmatch import fnmatch
 from importlib.metadata import version
 
 import pytest
-import yaml
 
 from serving.cli.command_line import parse
 from serving.compiled.modules import build_folder
@@ -59,9 +58,10 @@ def test_an_image_is_on_the_base_alone_and_installs_nothing_itself(name: str) ->
 @pytest.mark.parametrize("name", IMAGES)
 def test_a_container_runs_as_the_user_of_the_manifests(name: str) -> None:
     assert dict(image(name))["USER"] == "10001:10001"
-    manifests = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
-    pods = [one["spec"]["template"]["spec"] for one in manifests if one["kind"] == "Deployment"]
-    assert {pod["securityContext"]["runAsUser"] for pod in pods} == {10001}
+    folders = [DEPLOY / "kubernetes" / name for name in ("base", "servers", "overlays")]
+    manifests = [path.read_text() for folder in folders for path in folder.rglob("*.yaml")]
+    users = {user for text in manifests for user in re.findall(r"runAsUser: (\d+)", text)}
+    assert users == {"10001"}
 
 
 def test_what_is_copied_is_there_and_is_let_through() -> None:
