@@ -17,7 +17,7 @@ from dashboard.releases.life import Facts, state_of
 from dashboard.releases.loading import needs_another_load
 from dashboard.releases.observation import checks_observed, releases_observed
 from dashboard.releases.selectors import lives_of, releases, serving_release
-from dashboard.servers.server_state import VersionStatus, model_states_record, model_sync_failed
+from dashboard.servers.server_state import Report, VersionStatus, model_states_record, model_sync_failed
 from dashboard.shared.choices import CheckState, ReleaseState
 from dashboard.versions.services import aliases_set
 from repository.config.document import Document
@@ -46,7 +46,7 @@ def states(model: Model) -> list[str]:
 
 
 def said(server: Server, *rows: VersionStatus) -> None:
-    releases_observed(server=server, statuses=rows)
+    releases_observed([Report(server, rows)])
 
 
 def ready(release: int, version: int = 1) -> VersionStatus:
@@ -113,7 +113,7 @@ def test_a_new_wish_forgets_earlier_failures_and_a_failure_of_an_old_wish_is_not
     assert ServerEvent.objects.count() == 3, "a retry that tells another number is no news"
     fails(generation=old)
     assert model_summary(model).state == "failed"
-    model_states_record(server=server, statuses=[VersionStatus("relu", 1, "LOADING", "")])
+    model_states_record([Report(server, [VersionStatus("relu", 1, "LOADING", "")])])
     assert model_summary(model).reason == "no room", "it is tried again, and the page does not jump"
     edit(model, actor, 2)
     fails(generation=old)
@@ -213,10 +213,10 @@ def test_the_steps_of_a_check_are_shown_while_it_runs(model: Model, server: Serv
     life.began(release=release, server=server)
     at = {"release": 1, "step": "golden", "done": 1, "of": 3}
     row = VersionStatus("relu", 1, "LOADING", "", loading=at)  # type: ignore[arg-type]  # a TypedDict from JSON
-    checks_observed(server=server, statuses=[row])
+    checks_observed([Report(server, [row])])
     assert lives_of([release])[0].check.steps == [{"step": "golden", "done": 1, "of": 3}]
     life.passed(release=release, server=server, steps=[{"step": "load", "ms": 1.0}])
-    checks_observed(server=server, statuses=[row])  # an answer that was on its way
+    checks_observed([Report(server, [row])])  # an answer that was on its way
     assert lives_of([release])[0].check.steps == [{"step": "load", "ms": 1.0}]
 
 
