@@ -184,12 +184,13 @@ def _check(release: int, server: int, state: CheckState, **values: Any) -> Relea
 def _write(checks: Iterable[ReleaseCheck], *more: str) -> None:
     """Make these rows, or change those that are there. more: the fields that change beside the state, steps, error and end."""
     rows = {(one.release_id, one.server_id): one for one in checks}
-    ReleaseCheck.objects.bulk_create(
-        rows.values(),
-        update_conflicts=True,
-        unique_fields=["release", "server"],
-        update_fields=["state", "steps", "error", "ended_at", *more],
-    )
+    with transaction.atomic():
+        ReleaseCheck.objects.bulk_create(
+            rows.values(),
+            update_conflicts=True,
+            unique_fields=["release", "server"],
+            update_fields=["state", "steps", "error", "ended_at", *more],
+        )
 
 
 # -- spans -------------------------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ class Report(NamedTuple):
     of other models stays."""
 
     server: Server
-    statuses: list[VersionStatus]
+    statuses: Sequence[VersionStatus]
     models: Collection[str] | None = None
 
 
@@ -288,12 +288,13 @@ def _syncs_write(rows: Sequence[ModelSync], *fields: str) -> dict[int, str]:
     now = timezone.now()
     for row in rows:
         row.attempted_at = now
-    ModelSync.objects.bulk_create(
-        {(row.server_id, row.model_id): row for row in rows if row.model_id in names}.values(),
-        update_conflicts=True,
-        unique_fields=["server", "model"],
-        update_fields=[*fields, "attempted_at"],
-    )
+    with transaction.atomic():
+        ModelSync.objects.bulk_create(
+            {(row.server_id, row.model_id): row for row in rows if row.model_id in names}.values(),
+            update_conflicts=True,
+            unique_fields=["server", "model"],
+            update_fields=[*fields, "attempted_at"],
+        )
     return names
 
 

@@ -43,7 +43,9 @@ logger = logging.getLogger(__name__)
 BUSY_INTERVAL_S = 0.2
 CALM_INTERVAL_S = 0.5
 INDEX_INTERVAL_S = 1.0
-FED_INTERVAL_S = 5.0  # the same while the live feed tells what changes, and everything is as it should be
+# The same while the live feed tells what changes, and everything is as it should be: of a bundled server, and of another one.
+FED_INTERVAL_S, FED_FAR_INTERVAL_S = 5.0, 10.0
+ROW_S = 1e-4  # the same for each row of the index, which takes about as long to read: one of 10,000 rows once a second
 FED_S = 2.5  # a feed whose last event is older does not tell
 LOST_S = 10.0  # a server that has been away for longer is asked each second
 SEEN_INTERVAL_S = 5.0
@@ -118,6 +120,7 @@ class Reconciler:
         self._reloading: set[str] = set()  # models that are being loaded for their missing versions
         self._holds: object = None  # what was recorded of the server's repository
         self._indexed_at, self._seen_at, self._lost_at = float("-inf"), 0.0, 0.0
+        self._next_at = 0.0  # when the index may be read again, unless something else is wanted
         self._news = 0  # of the feed, at the last index
         self._settled = False  # whether everything was as it should be then
         self._wake = asyncio.Event()  # set when a call ends, so that the next step begins immediately
@@ -170,6 +173,7 @@ class Reconciler:
         try:
             index = await self._client.index()
             statuses = version_statuses(index)
+            self._next_at = now + ROW_S * len(index)
         except DashboardError as error:
             await self._lost(error)
             return time.monotonic() - self._lost_at < LOST_S
@@ -181,10 +185,14 @@ class Reconciler:
 
     def _due(self, now: float) -> bool:
         """Return whether the index should be read. While the feed tells what changes, it is read seldom."""
+        if now < self._next_at:
+            return False
         fed = now - self._feed.heard_at < FED_S and self._answers is True
         if not fed and (self._calls or now - self._lost_at < LOST_S):
             return True
-        interval = FED_INTERVAL_S if fed and self._settled and not self._calls else INDEX_INTERVAL_S
+        interval = INDEX_INTERVAL_S
+        if fed and self._settled and not self._calls:
+            interval = FED_INTERVAL_S if self.server.bundled else FED_FAR_INTERVAL_S
         return now - self._indexed_at >= interval or (fed and self._feed.news != self._news)
 
     async def _say_seen(self) -> None:
@@ -330,9 +338,9 @@ class Reconciler:
         for status in statuses:
             found[status.name].append(status)
         before, changed = self._recorded, None
-        if before is not None and names == self._names:
-            both = found.keys() | before.keys()
-            changed = self._unsure | {name for name in both if found.get(name) != before.get(name)}
+        if before is not None:
+            changed = {name for name in found.keys() | before.keys() if found.get(name) != before.get(name)}
+            changed |= self._unsure | (names ^ self._names)
             if not changed:
                 return
             statuses = [status for name in changed for status in found.get(name, ())]

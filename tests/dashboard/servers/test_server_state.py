@@ -60,6 +60,19 @@ def test_model_states_follow_the_index_and_leave_others_untouched(server: Server
     assert ModelState.objects.get(model_name="kept").updated_at == before
 
 
+def test_several_servers_and_parts_of_them_are_recorded_together(server: Server):
+    far = Server.objects.create(
+        name="far", http_url="http://far:8000", grpc_url="far:8001", metrics_url="http://far:8002"
+    )
+    old, new, other = (
+        VersionStatus(name, 1, state, "") for name, state in (("a", "LOADING"), ("a", "READY"), ("b", "READY"))
+    )
+    server_state.model_states_record([Report(server, [old, other]), Report(far, [old])])
+    server_state.model_states_record([Report(server, [new], {"a"}), Report(far, [], {"a", "b"})])
+    states = ModelState.objects.values_list("server__name", "model_name", "state")
+    assert set(states) == {("local", "a", "READY"), ("local", "b", "READY")}
+
+
 def test_parts_of_the_information_are_written_apart(server: Server):
     server_state.server_info_record(server=server, key="processes", value={"watch": 1})
     server_state.server_info_record(server=server, key="version", value="1.0")
