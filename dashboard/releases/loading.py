@@ -66,7 +66,8 @@ def load_plans(asks: Sequence[Ask]) -> list[LoadPlan | None]:
         if release is None:
             plans.append(LoadPlan(None, "", [], False, False) if ask.model_id in models else None)
             continue
-        others = [one for one in good.get(place, ()) if not same_content(one, release)][:_CANDIDATES]
+        before = () if ask.serves else good.get(place, ())
+        others = [one for one in before if not same_content(one, release)][:_CANDIDATES]
         has_passed = (ask.server.pk, release.begun.pk) in passed
         first = bool(others) and place in went_away and not has_passed
         plans.append(LoadPlan(release, overrides[ask.model_id, ask.pinned], others, first, has_passed))
