@@ -38,10 +38,10 @@ def memory_low(facts: Facts) -> Iterator[Finding]:
         here = next((one.name for one in facts.servers if one.bundled), "")
         page = reverse("server_memory_page", args=[here]) if here else reverse("servers")
         yield Finding("this machine", "This machine is short of memory", detail, page)
+    rows = MetricSample.objects.filter(server__in=facts.servers, model_name="", version=0, resolution=FINE)
+    newest = dict(rows.filter(at__gte=int(facts.timestamp) - 60).order_by("at").values_list("server", "data"))
     for server in facts.servers:
-        rows = MetricSample.objects.filter(server=server, model_name="", resolution=FINE)
-        newest = rows.filter(at__gte=int(facts.timestamp) - 60).order_by("-at").values_list("data", flat=True).first()
-        process = decode(newest).process if newest is not None else None
+        process = decode(newest[server.pk]).process if server.pk in newest else None
         for number, gpu in enumerate(process["gpus"] if process else ()):
             used, total = gpu["memory_used"], gpu["memory_total"]
             if used is not None and total and used > _MOST_GPU * total:

@@ -167,15 +167,6 @@ def version_get(model: Model, number: int) -> Version:
         raise NotFound(f"model '{model.name}' has no version {number}") from None
 
 
-def wanted_versions_of_all() -> dict[str, list[int]]:
-    """Return releases.selectors.wanted_versions of every model by its name, in two queries."""
-    rows = _with_parts(Model.objects.filter(desired_state=DesiredState.LOADED)).values_list("newest_release", "name")
-    newest = {pk: name for pk, name in rows if pk is not None}
-    return {
-        newest[pk]: versions for pk, versions in Release.objects.filter(pk__in=newest).values_list("pk", "versions")
-    }
-
-
 class _Report(NamedTuple):
     """A server's report of one version. word: the result of choices.version_word."""
 

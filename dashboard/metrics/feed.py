@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from dashboard.metrics.samples import ProcessGauges
-from dashboard.metrics.usage import SUMS, Usage, since
+from dashboard.metrics.usage import Usage, fell, since
 from dashboard.models.rollout import ArmReport, Latency, ShadowReport, TrafficReport
 from dashboard.servers.client import AsyncServerClient, Refused
 from dashboard.servers.messages import (
@@ -60,13 +60,13 @@ class BucketMap:
     def __init__(self, bounds_us: Sequence[int]) -> None:
         last = len(BOUNDS_US) - 1
         same = list(bounds_us) == BOUNDS_US
-        self._buckets = len(bounds_us)
+        self._known = frozenset(range(len(bounds_us)))
         self._map = None if same else [min(bisect_left(BOUNDS_US, bound), last) for bound in bounds_us]
 
     def read(self, counts: Mapping[str, int]) -> Counts:
         """Return a histogram in our buckets. counts: bucket number, as text -> count. Raises ValueError for a wrong entry."""
-        found = {int(bucket): count for bucket, count in counts.items()}
-        if found and not (min(found) >= 0 and max(found) < self._buckets and min(found.values()) >= 0):
+        found = dict(zip(map(int, counts), counts.values(), strict=True))
+        if found and not (found.keys() <= self._known and min(found.values()) >= 0):
             raise ValueError("a histogram has an unknown bucket")
         if self._map is None:
             return found
@@ -321,7 +321,7 @@ def _in_our_buckets(report: TrafficReport, buckets: BucketMap) -> TrafficReport:
 
 def _base(now: Usage, before: Usage) -> Usage:
     """Return the earlier reading, or none if a counter fell: the version was loaded again, and its counters began at zero."""
-    return Usage() if any(getattr(now, name) < getattr(before, name) for name in SUMS) else before
+    return Usage() if fell(now, before) else before
 
 
 def _held(memory: Memory) -> int:

@@ -1,8 +1,9 @@
 """The usage of a model in a span of time: sums and histograms that merge, and the figures that charts show."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
-from typing import TypedDict, TypeVar
+from dataclasses import dataclass, field, fields
+from operator import attrgetter, lt, sub
+from typing import Any, TypedDict, TypeVar
 
 from repository.core.histogram import Counts, quantiles_ms, subtract
 
@@ -76,23 +77,23 @@ class Usage:
 
     @property
     def idle(self) -> bool:
-        return not any(getattr(self, entry.name) for entry in fields(self))
+        return not any(_all_of(self))
 
     def pack(self) -> Packed:
         """Return the stored form."""
         packed: Packed = {}
-        for name in (*SUMS, *_PEAKS):
-            if value := getattr(self, name):
-                packed[name] = value
-        for name in _COUNTS:
-            if counts := getattr(self, name):
-                packed[name] = [item for pair in counts.items() for item in pair]
+        for name, value in zip(_NAMES, _all_of(self), strict=True):
+            if value:
+                packed[name] = [item for pair in value.items() for item in pair] if isinstance(value, dict) else value
         return packed
 
 
 _PEAKS = ("pending", "in_flight")
 _COUNTS = tuple(entry.name for entry in fields(Usage) if entry.default_factory is dict)
-SUMS = tuple(entry.name for entry in fields(Usage) if entry.name not in (*_PEAKS, *_COUNTS))
+_NAMES = tuple(entry.name for entry in fields(Usage))  # the sums, the peaks and the counts, in this order
+SUMS = _NAMES[: -len(_PEAKS) - len(_COUNTS)]
+# Servers send usages each second, so they are read by functions that take all fields at once.
+_all_of, _sums_of, _counts_of = attrgetter(*_NAMES), attrgetter(*SUMS), attrgetter(*_COUNTS)
 
 
 def unpack(packed: Packed) -> Usage:
@@ -106,15 +107,16 @@ def unpack(packed: Packed) -> Usage:
 
 def combine(usages: Iterable[Usage]) -> Usage:
     """Return the usage of consecutive spans together: sums add up, and the highest peak counts."""
-    total = Usage()
-    for usage in usages:
-        for name in SUMS:
-            setattr(total, name, getattr(total, name) + getattr(usage, name))
-        for name in _PEAKS:
-            setattr(total, name, max(getattr(total, name), getattr(usage, name)))
-        for name in _COUNTS:
-            _add(getattr(total, name), getattr(usage, name))
-    return total
+    several = list(usages)
+    if not several:
+        return Usage()
+    sums = map(sum, zip(*map(_sums_of, several), strict=True))
+    counts: list[dict[Any, int]] = [{} for _ in _COUNTS]
+    for usage in several:
+        for total, more in zip(counts, _counts_of(usage), strict=True):
+            if more:
+                _add(total, more)
+    return Usage(*sums, max(one.pending for one in several), max(one.in_flight for one in several), *counts)
 
 
 def combine_side_by_side(usages: list[Usage]) -> Usage:
@@ -128,12 +130,14 @@ def combine_side_by_side(usages: list[Usage]) -> Usage:
 
 def since(now: Usage, before: Usage) -> Usage:
     """Return the difference of two readings of cumulative counters, with pending and in_flight as in `now`."""
-    grown = replace(now)
-    for name in SUMS:
-        setattr(grown, name, getattr(now, name) - getattr(before, name))
-    for name in _COUNTS:
-        setattr(grown, name, subtract(getattr(now, name), getattr(before, name)))
-    return grown
+    sums = map(sub, _sums_of(now), _sums_of(before))
+    counts = map(subtract, _counts_of(now), _counts_of(before))
+    return Usage(*sums, now.pending, now.in_flight, *counts)
+
+
+def fell(now: Usage, before: Usage) -> bool:
+    """Return whether a sum is lower than in an earlier reading."""
+    return any(map(lt, _sums_of(now), _sums_of(before)))
 
 
 def _add(total: dict[K, int], counts: dict[K, int]) -> None:

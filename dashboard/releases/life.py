@@ -42,12 +42,12 @@ the span ends at the first one and another span begins at the second. This happe
 its clock was set.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.db.models import Value
+from django.db.models import Q, QuerySet, Value
 from django.db.models.functions import Greatest
 from django.utils import timezone
 
@@ -92,18 +92,42 @@ def state_of(facts: Facts) -> ReleaseState:
 
 
 # -- checks ------------------------------------------------------------------------------------------------------------
-def began(*, release: Release, server: Server, again: bool = False) -> ReleaseCheck | None:
-    """Record that a load of the release begins. Return the check of an earlier load, for `not_begun`.
+class Begun(NamedTuple):
+    """A load of a release that begins. again: whether `watch` repeats a failed load; then the release stays failed until it
+    passes."""
 
-    again: whether `watch` repeats a failed load; then the release stays failed until it passes.
-    """
-    release = release.begun
-    before = ReleaseCheck.objects.filter(release=release, server=server).first()
-    if again and before is not None and before.state == CheckState.FAILED:
-        return before
-    values = {"state": CheckState.RUNNING, "steps": [], "error": "", "started_at": timezone.now(), "ended_at": None}
-    ReleaseCheck.objects.update_or_create(release=release, server=server, defaults=values)
-    return before
+    release: Release
+    server: Server
+    again: bool = False
+
+
+class Passed(NamedTuple):
+    """A load of a release that passed all its checks, with their steps."""
+
+    release: Release
+    server: Server
+    steps: Sequence[CheckStep] = ()
+
+
+def began(*, release: Release, server: Server, again: bool = False) -> ReleaseCheck | None:
+    """Record that a load of the release begins. Return the check of an earlier load, for `not_begun`."""
+    return all_began([Begun(release, server, again)])[0]
+
+
+def all_began(loads: Sequence[Begun]) -> list[ReleaseCheck | None]:
+    """Record together that several loads begin, as `began`."""
+    keys = [(load.release.begun.pk, load.server.pk) for load in loads]
+    rows = ReleaseCheck.objects.filter(release__in={key[0] for key in keys}, server__in={key[1] for key in keys})
+    before = {(row.release_id, row.server_id): row for row in rows}
+    stays = {key for key, load in zip(keys, loads, strict=True) if load.again and _has_failed(before.get(key))}
+    _write(
+        [_check(*key, CheckState.RUNNING, started_at=timezone.now()) for key in keys if key not in stays], "started_at"
+    )
+    return [before.get(key) for key in keys]
+
+
+def _has_failed(check: ReleaseCheck | None) -> bool:
+    return check is not None and check.state == CheckState.FAILED
 
 
 def not_begun(*, release: Release, server: Server, before: ReleaseCheck | None) -> None:
@@ -114,22 +138,35 @@ def not_begun(*, release: Release, server: Server, before: ReleaseCheck | None) 
         ReleaseCheck.objects.filter(release=release.begun, server=server).delete()
 
 
-def stepped(*, release: Release, server: Server, steps: Sequence[CheckStep]) -> None:
-    """Record how far the load of the release has come."""
-    running = ReleaseCheck.objects.filter(release=release.begun, server=server, state=CheckState.RUNNING)
+def stepped(*, release: Release, servers: Collection[Server], steps: Sequence[CheckStep]) -> None:
+    """Record how far the load of the release has come on some servers."""
+    running = ReleaseCheck.objects.filter(release=release.begun, server__in=servers, state=CheckState.RUNNING)
     running.update(steps=list(steps))
 
 
 def passed(*, release: Release, server: Server, steps: Sequence[CheckStep] = ()) -> None:
     """Record that the server has loaded the release: all its checks passed."""
-    _end(release, server, CheckState.PASSED, steps, "", attempts=0)
+    all_passed([Passed(release, server, steps)])
+
+
+def all_passed(loads: Sequence[Passed]) -> None:
+    """Record together that several loads passed, as `passed`."""
+    now = timezone.now()
+    _write(
+        [
+            _check(load.release.begun.pk, load.server.pk, CheckState.PASSED, steps=list(load.steps), ended_at=now)
+            for load in loads
+        ],
+        "attempts",
+    )
 
 
 def failed(*, release: Release, server: Server, error: str, steps: Sequence[CheckStep] = ()) -> None:
     """Record that the server failed to load the release. The release before it continues to serve."""
     known = ReleaseCheck.objects.filter(release=release.begun, server=server)
-    before = known.values_list("attempts", flat=True).first()
-    _end(release, server, CheckState.FAILED, steps, error, attempts=(before or 0) + 1)
+    attempts = (known.values_list("attempts", flat=True).first() or 0) + 1
+    values = {"steps": list(steps), "error": error, "attempts": attempts, "ended_at": timezone.now()}
+    _write([_check(release.begun.pk, server.pk, CheckState.FAILED, **values)], "attempts")
 
 
 def end_abandoned_checks(*, server: Server) -> None:
@@ -140,43 +177,75 @@ def end_abandoned_checks(*, server: Server) -> None:
     running.update(state=CheckState.FAILED, error=_BROKEN_OFF, ended_at=now)
 
 
-def _end(
-    release: Release, server: Server, state: CheckState, steps: Sequence[CheckStep], error: str, *, attempts: int
-) -> None:
-    values = {
-        "state": state,
-        "steps": list(steps),
-        "error": error,
-        "attempts": attempts,
-        "ended_at": timezone.now(),
-    }
-    ReleaseCheck.objects.update_or_create(release=release.begun, server=server, defaults=values)
+def _check(release: int, server: int, state: CheckState, **values: Any) -> ReleaseCheck:
+    return ReleaseCheck(release_id=release, server_id=server, state=state, **values)
 
 
-# -- spans -------------------------------------------------------------------------------------------------------------
-def serving(*, server: Server, releases: Mapping[int, int]) -> None:
-    """Record all releases that the server serves now: release id by model id. The spans of other releases end."""
-    now = timezone.now()
+def _write(checks: Iterable[ReleaseCheck], *more: str) -> None:
+    """Make these rows, or change those that are there. more: the fields that change beside the state, steps, error and end."""
+    rows = {(one.release_id, one.server_id): one for one in checks}
     with transaction.atomic():
-        rows = ReleaseSpan.objects.select_for_update().filter(server=server, ended_at=None)
-        open_spans = {row.model_id: row for row in rows}
-        known = {model: row.release_id for model, row in open_spans.items() if releases.get(model) == row.release_id}
-        others = _find_begun({model: release for model, release in releases.items() if model not in known})
-        serve = {**known, **others}
-        ended = [row.pk for model, row in open_spans.items() if serve.get(model) != row.release_id]
-        ReleaseSpan.objects.filter(pk__in=ended).update(ended_at=now)
-        ReleaseSpan.objects.bulk_create(
-            ReleaseSpan(release_id=release, model_id=model, server=server, started_at=now)
-            for model, release in others.items()
-            if model not in open_spans or open_spans[model].release_id != release
+        ReleaseCheck.objects.bulk_create(
+            rows.values(),
+            update_conflicts=True,
+            unique_fields=["release", "server"],
+            update_fields=["state", "steps", "error", "ended_at", *more],
         )
 
 
-def _find_begun(serving: Mapping[int, int]) -> dict[int, int]:
-    """Return the releases that these rows begin or continue, without those that were deleted meanwhile with their models."""
-    rows = Release.objects.filter(pk__in=serving.values()).values_list("pk", "continues")
-    begun = {pk: continues or pk for pk, continues in rows}
-    return {model: begun[release] for model, release in serving.items() if release in begun}
+# -- spans -------------------------------------------------------------------------------------------------------------
+class Serving(NamedTuple):
+    """The releases that a server serves now: release id by model id. models: the ids of the models that this is about, None
+    for all; what is recorded of other models stays."""
+
+    server: Server
+    releases: Mapping[int, int]
+    models: Collection[int] | None = None
+
+    def about(self, model: int) -> bool:
+        return self.models is None or model in self.models
+
+
+def serving(*, server: Server, releases: Mapping[int, int]) -> None:
+    """Record all releases that the server serves now: release id by model id. The spans of other releases end."""
+    all_serving([Serving(server, releases)])
+
+
+def all_serving(servers: Sequence[Serving]) -> None:
+    """Record together what several servers serve, as `serving`."""
+    now = timezone.now()
+    with transaction.atomic():
+        open_spans = {(row.server_id, row.model_id): row for row in open_spans_of(servers).select_for_update()}
+        told = {(one.server.pk, model): release for one in servers for model, release in one.releases.items()}
+        known = {key: pk for key, pk in told.items() if key in open_spans and open_spans[key].release_id == pk}
+        begun = _find_begun({pk for key, pk in told.items() if key not in known})
+        serve = known | {key: begun[pk] for key, pk in told.items() if key not in known and pk in begun}
+        ended = [
+            row.pk
+            for one in servers
+            for key, row in open_spans.items()
+            if key[0] == one.server.pk and one.about(key[1]) and serve.get(key) != row.release_id
+        ]
+        ReleaseSpan.objects.filter(pk__in=ended).update(ended_at=now)
+        ReleaseSpan.objects.bulk_create(
+            ReleaseSpan(release_id=release, model_id=model, server_id=server, started_at=now)
+            for (server, model), release in serve.items()
+            if (server, model) not in open_spans or open_spans[server, model].release_id != release
+        )
+
+
+def open_spans_of(servers: Sequence[Serving]) -> QuerySet[ReleaseSpan]:
+    """Return the open spans of these servers, of the models that this is about, and maybe a few others."""
+    whole = Q(server__in=[one.server.pk for one in servers if one.models is None])
+    parts = [one for one in servers if one.models is not None]
+    some = Q(server__in=[one.server.pk for one in parts], model__in={pk for one in parts for pk in one.models or ()})
+    return ReleaseSpan.objects.filter(whole | some, ended_at=None)
+
+
+def _find_begun(releases: Collection[int]) -> dict[int, int]:
+    """Return the releases that these begin or continue, without those that were deleted meanwhile with their models."""
+    rows = Release.objects.filter(pk__in=releases).values_list("pk", "continues") if releases else ()
+    return {pk: continues or pk for pk, continues in rows}
 
 
 def lost(*, server: Server, at: datetime) -> None:

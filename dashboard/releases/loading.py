@@ -1,10 +1,13 @@
 """Plans the load of a model: the wanted release, and the last good ones while the wanted one is not ready."""
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
 from django.db import transaction
 
-from dashboard.models import Model, ModelSync, Release, ReleaseCheck, Server
+from dashboard.models import Model, ModelSync, Release, ReleaseCheck, ReleaseSpan, Server
 from dashboard.releases.overrides import override_of, wanted_override
 from dashboard.releases.selectors import last_good, newest_release, same_content
 from dashboard.releases.storage import on_disk, write_config
@@ -30,24 +33,60 @@ class LoadPlan:
     passed: bool
 
 
-def load_plan(*, model_id: int, server: Server, serves: bool, pinned: int | None = None) -> LoadPlan | None:
-    """Return the plan, or None if the model was deleted meanwhile. serves: whether any version of it serves on the server.
-    pinned: the id of the release that is wanted there, None for the newest."""
-    model = Model.objects.filter(pk=model_id).first()
-    if model is None:
-        return None
-    newest = newest_release(model)
-    wanted = _pinned(newest, pinned)
-    if wanted is None:
-        return LoadPlan(None, "", [], False, False)
-    # For a server that has served nothing yet, the releases that the bundled server served count.
-    served = [] if serves else last_good(model, server) or last_good(model)
-    good = [one for one in served if not same_content(one, wanted)][:_CANDIDATES]
-    passed = ReleaseCheck.objects.filter(release=wanted.begun, server=server, state=CheckState.PASSED).exists()
+class Ask(NamedTuple):
+    """A load that is to be planned. serves: whether any version of the model serves on the server. pinned: the id of the
+    release that is wanted there, None for the newest."""
+
+    model_id: int
+    server: Server
+    serves: bool
+    pinned: int | None = None
+
+
+def load_plans(asks: Sequence[Ask]) -> list[LoadPlan | None]:
+    """Return the plan of each load, or None if its model was deleted meanwhile. What loads of a model share is read once."""
+    models = Model.objects.in_bulk({ask.model_id for ask in asks})
+    newest = {pk: newest_release(model) for pk, model in models.items()}
+    pins = {(ask.model_id, ask.pinned) for ask in asks if ask.model_id in models}
+    wanted = {(pk, pinned): found for pk, pinned in pins if (found := _pinned(newest[pk], pinned)) is not None}
+    overrides = {
+        (pk, pinned): wanted_override(release) if release == newest[pk] else override_of(release)
+        for (pk, pinned), release in wanted.items()
+    }
+    there = {"server__in": {ask.server.pk for ask in asks}}
+    checks = ReleaseCheck.objects.filter(release__in={one.begun for one in wanted.values()}, state=CheckState.PASSED)
+    passed = set(checks.filter(**there).values_list("server", "release"))
     # An unload would have removed the row's release, so the model stopped with the server.
-    went_away = ModelSync.objects.filter(server=server, model=model, release__isnull=False).exists()
-    override = wanted_override(wanted) if wanted == newest else override_of(wanted)
-    return LoadPlan(wanted, override, good, bool(good) and went_away and not passed, passed)
+    rows = ModelSync.objects.filter(model__in=models, release__isnull=False)
+    went_away = set(rows.filter(**there).values_list("server", "model"))
+    good = _good_ones([ask for ask in asks if not ask.serves and (ask.model_id, ask.pinned) in wanted], models)
+    plans: list[LoadPlan | None] = []
+    for ask in asks:
+        release, place = wanted.get((ask.model_id, ask.pinned)), (ask.server.pk, ask.model_id)
+        if release is None:
+            plans.append(LoadPlan(None, "", [], False, False) if ask.model_id in models else None)
+            continue
+        before = () if ask.serves else good.get(place, ())
+        others = [one for one in before if not same_content(one, release)][:_CANDIDATES]
+        has_passed = (ask.server.pk, release.begun.pk) in passed
+        first = bool(others) and place in went_away and not has_passed
+        plans.append(LoadPlan(release, overrides[ask.model_id, ask.pinned], others, first, has_passed))
+    return plans
+
+
+def _good_ones(asks: Sequence[Ask], models: Mapping[int, Model]) -> dict[tuple[int, int], list[Release]]:
+    """Return the last good releases by server and model. For a server that has served nothing of it yet, the releases that the
+    bundled server served count."""
+    if not asks:
+        return {}
+    spans = ReleaseSpan.objects.filter(server__in={ask.server.pk for ask in asks}, model__in=models).order_by()
+    known = set(spans.values_list("server", "model").distinct())
+    common = cache(lambda pk: last_good(models[pk]))
+    return {
+        place: ((place in known and last_good(models[ask.model_id], ask.server)) or common(ask.model_id))
+        for ask in asks
+        for place in [(ask.server.pk, ask.model_id)]
+    }
 
 
 def _pinned(newest: Release | None, pinned: int | None) -> Release | None:
@@ -75,14 +114,21 @@ def needs_another_load(*, model_id: int, loading: Release | None, pinned: int | 
     return wanted.document.effect_after(loading.document) == "reload"
 
 
-def folder_renew(*, model_id: int, server: Server) -> None:
+def folders_renew(loads: Collection[tuple[int, Server]]) -> None:
     """Write the text of the wanted release again if its stamp is missing or wrong, or if a server serves an override.
 
-    A server reports its release by the stamp. It keeps an override until the model's files change, as Triton does. A text that
-    somebody changed by hand stays. The model is locked only if there is something to write, because the holder of the lock may
-    hang while a restarted server waits for this function.
+    loads: the id of a model, and the server that is to load it. A server reports its release by the stamp. It keeps an
+    override until the model's files change, as Triton does. A text that somebody changed by hand stays. The model is locked
+    only if there is something to write: the holder of the lock may hang while a restarted server waits for this function.
     """
-    overridden = ModelSync.objects.filter(server=server, model=model_id, override=True).exists()
+    models = {model for model, _ in loads}
+    rows = ModelSync.objects.filter(server__in={server.pk for _, server in loads}, model__in=models, override=True)
+    overridden = set(rows.values_list("server", "model"))
+    for pk in models:
+        _renew(pk, any((server.pk, pk) in overridden for model, server in loads if model == pk))
+
+
+def _renew(model_id: int, overridden: bool) -> None:
     if not _to_renew(Model.objects.filter(pk=model_id).first(), overridden):
         return
     with transaction.atomic():

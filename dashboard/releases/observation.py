@@ -1,45 +1,57 @@
 """Records, from a server's report of its versions, which releases serve and how far the checks of loading releases are."""
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 from django.db.models import F, OuterRef, Q, Subquery
 
-from dashboard.models import Model, ModelSync, Release, ReleaseSpan, Server
+from dashboard.models import Model, ModelSync, Release, Server
 from dashboard.models.release import CheckStep
 from dashboard.releases import life
-from dashboard.servers.messages import Loading
-from dashboard.servers.server_state import VersionStatus
+from dashboard.servers.server_state import Report, VersionStatus
 
 
-def releases_observed(*, server: Server, statuses: Iterable[VersionStatus]) -> None:
-    """Record which releases serve, from a server's report of all its versions.
+def releases_observed(reports: Sequence[Report]) -> None:
+    """Record which releases serve, from what servers report of their versions.
 
     Servers other than Slipway's report no release, nor does a server that serves a text without a stamp. Then the release that
     was last loaded there counts.
     """
-    releases = _serving_releases(status for status in statuses if status.serves)
-    open_spans = ReleaseSpan.objects.filter(server=server, ended_at=None)
-    known = {
-        (name, number): (model, release)
-        for name, number, model, release in open_spans.values_list(
-            "model__name", "release__number", "model_id", "release_id"
-        )
+    named = {name for one in reports for name in one.models or ()}
+    ids = dict(Model.objects.filter(name__in=named).values_list("name", "pk")) if named else {}
+    told = [_serving_releases(status for status in one.statuses if status.serves) for one in reports]
+    servers = [
+        life.Serving(one.server, {}, None if one.models is None else {ids[name] for name in one.models if name in ids})
+        for one in reports
+    ]
+    fields = ("server_id", "model__name", "release__number", "model_id", "release_id")
+    known = {row[:3]: row[3:] for row in life.open_spans_of(servers).values_list(*fields)}
+    new = {
+        (name, number)
+        for one, releases in zip(reports, told, strict=True)
+        for name, number in releases.items()
+        if number and (one.server.pk, name, number) not in known
     }
-    new = [(name, number) for name, number in releases.items() if number and (name, number) not in known]
-    known.update(_looked_up(new))
-    serving = dict(known[one] for one in releases.items() if one in known)
-    silent = [name for name, number in releases.items() if not number]
-    serving.update(_applied(server, silent))
-    life.serving(server=server, releases=serving)
+    found = _looked_up(list(new))
+    serving = []
+    for one, releases in zip(servers, told, strict=True):
+        places = [known.get((one.server.pk, *told)) or found.get(told) for told in releases.items()]
+        silent = [name for name, number in releases.items() if not number]
+        applied = _applied(one.server, silent) if silent else {}
+        serving.append(one._replace(releases=dict(place for place in places if place is not None) | applied))
+    life.all_serving(serving)
 
 
-def checks_observed(*, server: Server, statuses: Iterable[VersionStatus]) -> None:
-    """Record the progress of the loads on a server."""
-    loading = {status.name: status.loading for status in statuses if status.loading is not None}
-    for name, at in loading.items():
-        if at["release"] is not None:
-            for release in Release.objects.filter(model__name=name, number=at["release"]):
-                life.stepped(release=release, server=server, steps=[_step(at)])
+def checks_observed(reports: Sequence[Report]) -> None:
+    """Record the progress of the loads on servers."""
+    loading: dict[tuple[str, int, tuple[str, int, int]], set[Server]] = defaultdict(set)
+    for one in reports:
+        for status in one.statuses:
+            if (at := status.loading) is not None and at["release"] is not None:
+                loading[status.name, at["release"], (at["step"], at["done"], at["of"])].add(one.server)
+    for (name, number, step), servers in loading.items():
+        for release in Release.objects.filter(model__name=name, number=number):
+            life.stepped(release=release, servers=servers, steps=[_step(*step)])
 
 
 def _applied(server: Server, names: list[str]) -> dict[int, int]:
@@ -53,8 +65,8 @@ def _applied(server: Server, names: list[str]) -> dict[int, int]:
     return {model: release for model, release in found.items() if release is not None}
 
 
-def _step(at: Loading) -> CheckStep:
-    return {"step": at["step"], "done": at["done"], "of": at["of"]}
+def _step(step: str, done: int, of: int) -> CheckStep:
+    return {"step": step, "done": done, "of": of}
 
 
 def _serving_releases(serving: Iterable[VersionStatus]) -> dict[str, int]:

@@ -1,13 +1,13 @@
 """Reads releases: the wanted one, the serving one, the release to which *go back* returns, and the state of each release."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from django.db.models import BigIntegerField, F, Max, OuterRef, Q, QuerySet, Subquery
+from django.db.models import BigIntegerField, Exists, F, Max, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from dashboard.models import Model, Release, ReleaseCheck, ReleaseSpan, Server, Version
@@ -85,6 +85,14 @@ def wanted_versions(model: Model) -> list[int]:
     """Return the numbers of the versions that the model should serve."""
     wanted = wanted_release(model)
     return wanted.versions if wanted else []
+
+
+def versions_wanted(named: Collection[int]) -> tuple[dict[str, list[int]], dict[int, list[int]]]:
+    """Return `wanted_versions` of every loaded model by its name, and the versions of the releases of these ids."""
+    newer = Release.objects.filter(model=OuterRef("model"), continues=None, number__gt=OuterRef("number"))
+    newest = Release.objects.filter(~Exists(newer), continues=None, model__desired_state=DesiredState.LOADED).order_by()
+    of_named = Release.objects.filter(pk__in=named).values_list("pk", "versions") if named else ()
+    return dict(newest.values_list("model__name", "versions")), dict(of_named)
 
 
 def current_document(model: Model) -> Document:

@@ -68,6 +68,8 @@ _PLAIN = {"Accept-Encoding": "identity"}
 
 _SHOWN = 100  # the most characters that are shown of a path or value that is not understood
 
+_STATES, _CONDITIONS = frozenset(("", *ModelStatus.values)), frozenset(Condition)
+
 # Slipway's own load parameter with golden requests.
 GOLDEN = "slipway.golden"
 
@@ -150,8 +152,8 @@ def index_rows(rows: list[IndexRow]) -> list[IndexRow]:
         version = row.get("version", "")
         wrong = "version" if version and parse_version(version) is None else ""
         wrong = "name" if len(row["name"].encode()) > MAX_NAME_BYTES else wrong
-        wrong = "state" if row.get("state", "") not in ("", *ModelStatus.values) else wrong
-        wrong = "condition" if row.get("condition", "") not in list(Condition) else wrong
+        wrong = "state" if row.get("state", "") not in _STATES else wrong
+        wrong = "condition" if row.get("condition", "") not in _CONDITIONS else wrong
         if wrong:
             value = plain(str(row[wrong]))[:_SHOWN]  # type: ignore[literal-required]  # one of its names
             raise Refused(f"the inference server's index is not understood: row {index} has the {wrong} '{value}'")

@@ -2,20 +2,20 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
-from dashboard.models import Model, ModelState, ModelSync, Release, Server, ServerState
+from dashboard.models import Model, ModelState, ModelSync, Release, Server, ServerEvent, ServerState
 from dashboard.servers.messages import Loading
-from dashboard.servers.services import server_event_record
+from dashboard.servers.services import server_event_record, server_events_record
 from dashboard.servers.wanted import wanted_generation
 from dashboard.shared.changes import quietly
 from dashboard.shared.choices import EventKind, ModelStatus, ServerStatus
@@ -62,6 +62,36 @@ class VersionStatus:
         return {"state": self.state, "reason": self.reason, "condition": self.condition, "failed": self.failed}
 
 
+class Report(NamedTuple):
+    """What a server reports of its versions. models: the names of the models that this is about, None for all; what is recorded
+    of other models stays."""
+
+    server: Server
+    statuses: Sequence[VersionStatus]
+    models: Collection[str] | None = None
+
+
+class Seen(NamedTuple):
+    """A server that answers. ready: every wanted model is loaded or has failed. instance: the server's id of its process, ""
+    while it is not known."""
+
+    server: Server
+    ready: bool
+    instance: str
+
+
+class Applied(NamedTuple):
+    """A server has applied a generation of a model. event: an EventKind and a sentence, "" for no event. release: the release
+    that it has loaded, None after an unload."""
+
+    server: Server
+    model_id: int
+    generation: int
+    instance: str
+    event: tuple[str, str]
+    release: Release | None = None
+
+
 def server_process_record(
     *, server: Server, state: str, pid: int | None, started_at: datetime | None, restarts: int, reason: str
 ) -> None:
@@ -94,19 +124,25 @@ def server_restart_take(*, server: Server) -> bool:
 
 
 def server_seen(*, server: Server, ready: bool, instance: str) -> None:
-    """Record that the server answers.
+    """Record that a server answers, as `servers_seen`."""
+    servers_seen([Seen(server, ready, instance)])
 
-    ready: every wanted model is loaded or has failed. instance: the server's id of its process, "" while it is not known.
-    """
-    changes: dict[str, object] = {"state": ServerStatus.READY if ready else ServerStatus.RUNNING}
-    rows = ServerState.objects.filter(server=server)
-    if instance:
-        changes["instance"] = instance
-        if not server.bundled:  # `up` counts and records the restarts of the bundled one
-            _count_restart(rows, server, instance)
-    rows.exclude(**changes).update(**changes)
-    with quietly():
-        rows.update(checked_at=timezone.now())
+
+def servers_seen(several: Sequence[Seen]) -> None:
+    """Record that servers answer."""
+    rows = {row.pk: row for row in ServerState.objects.filter(server__in=[one.server.pk for one in several])}
+    ready = {one.server.pk for one in several if one.ready}
+    for one in several:
+        row = rows.get(one.server.pk)
+        if row is not None and one.instance and row.instance != one.instance:
+            own = ServerState.objects.filter(server=one.server)
+            if not one.server.bundled:  # `up` counts and records the restarts of the bundled one
+                _count_restart(own, one.server, one.instance)
+            own.update(instance=one.instance)
+    for state, pks in ((ServerStatus.READY, ready), (ServerStatus.RUNNING, rows.keys() - ready)):
+        if pks:
+            ServerState.objects.filter(server__in=pks).exclude(state=state).update(state=state)
+    servers_checked(rows.keys())
 
 
 def servers_checked(servers: Collection[int]) -> None:
@@ -144,38 +180,60 @@ def server_lost(*, server: Server, reason: str) -> None:
             server_event_record(server=server, kind=EventKind.UNREACHABLE, message=sentence)
 
 
-def model_states_record(*, server: Server, statuses: list[VersionStatus]) -> None:
-    """Replace the recorded states of the server's models; only rows that change are written."""
-    known = {(row.model_name, row.version): row for row in ModelState.objects.filter(server=server)}
-    with transaction.atomic():
-        for status in statuses:
-            row = known.pop((status.name, status.version), None)
+def model_states_record(reports: Sequence[Report]) -> None:
+    """Replace the recorded states of servers' models; only rows that change are written."""
+    whole = Q(server__in=[one.server.pk for one in reports if one.models is None])
+    parts = [one for one in reports if one.models is not None]
+    names = {name for one in parts for name in one.models or ()}
+    some = Q(server__in=[one.server.pk for one in parts], model_name__in=names)
+    known = {(row.server_id, row.model_name, row.version): row for row in ModelState.objects.filter(whole | some)}
+    changed, now = [], timezone.now()
+    told: set[tuple[int, str, int]] = set()
+    for one in reports:
+        for status in one.statuses:
+            key = one.server.pk, status.name, status.version
+            told.add(key)
+            row = known.get(key)
             if row is None or any(getattr(row, name) != value for name, value in status.values.items()):
-                ModelState.objects.update_or_create(
-                    server=server,
-                    model_name=status.name,
-                    version=status.version,
-                    defaults={**status.values, "updated_at": timezone.now()},
-                )
-        ModelState.objects.filter(pk__in=[row.pk for row in known.values()]).delete()
+                place = {"server_id": key[0], "model_name": key[1], "version": key[2]}
+                changed.append(ModelState(**place, **status.values, updated_at=now))
+    models = {one.server.pk: one.models for one in reports}
+    gone = [
+        row.pk
+        for key, row in known.items()
+        if key not in told and ((about := models[key[0]]) is None or row.model_name in about)
+    ]
+    with transaction.atomic():
+        ModelState.objects.bulk_create(
+            changed,
+            update_conflicts=True,
+            unique_fields=["server", "model_name", "version"],
+            update_fields=[*_StatusFields.__annotations__, "updated_at"],
+            batch_size=500,
+        )
+        ModelState.objects.filter(pk__in=gone).delete()
 
 
-def model_sync_succeeded(
-    *,
-    server: Server,
-    model_id: int,
-    generation: int,
-    instance: str,
-    event: tuple[str, str],
-    release: Release | None = None,
-) -> None:
-    """Record that the server has applied a generation. event: an EventKind and a sentence, "" for no event. release: the
-    release that it has loaded, None after an unload."""
-    values = {"applied_generation": generation, "instance": instance, "release": release}
-    _sync_write(server, model_id, **values, attempts=0, error="")
-    kind, message = event
-    if message:
-        server_event_record(server=server, kind=kind, message=message, model_name=_name(model_id))
+def models_applied(several: Sequence[Applied]) -> None:
+    """Record together what servers have applied."""
+    rows = [
+        ModelSync(
+            server=one.server,
+            model_id=one.model_id,
+            applied_generation=one.generation,
+            instance=one.instance,
+            release=one.release,
+        )
+        for one in several
+    ]
+    with transaction.atomic():
+        names = _syncs_write(rows, "applied_generation", "instance", "release", "attempts", "error")
+        events = [one for one in several if one.event[1]]
+        server_events_record(
+            ServerEvent(server=one.server, kind=kind, message=message, model_name=names.get(one.model_id, ""))
+            for one in events
+            for kind, message in [one.event]
+        )
 
 
 def model_sync_failed(*, server: Server, model_id: int, generation: int, attempts: int, error: str) -> None:
@@ -186,7 +244,7 @@ def model_sync_failed(*, server: Server, model_id: int, generation: int, attempt
     if wanted_generation(server, model_id) != generation:
         return
     before = ModelSync.objects.filter(server=server, model_id=model_id).values_list("error", flat=True).first()
-    _sync_write(server, model_id, attempts=attempts, error=error)
+    _syncs_write([ModelSync(server=server, model_id=model_id, attempts=attempts, error=error)], "attempts", "error")
     if _NUMBERS.sub("", before or "") != _NUMBERS.sub("", error):
         name = _name(model_id)
         message = f"Model {name} failed: {error}"
@@ -207,11 +265,16 @@ def model_sync_again(*, servers: Iterable[Server], model_id: int) -> None:
     rows.update(applied_generation=0, attempts=0, error="")
 
 
-def model_sync_overrides(*, server: Server, model_id: int, override: bool) -> None:
-    """Record, before a load, whether it sends a configuration in place of the folder's. A write may take long, so nothing is
-    written if the row already says so."""
-    if not ModelSync.objects.filter(server=server, model_id=model_id, override=override).exists():
-        _sync_write(server, model_id, override=override)
+def model_syncs_override(loads: Sequence[tuple[Server, int, bool]]) -> None:
+    """Record, before loads of models by their ids, whether each sends a configuration in place of the folder's. A write may
+    take long, so nothing is written if the row already says so."""
+    servers, models = {server.pk for server, _, _ in loads}, {model for _, model, _ in loads}
+    rows = ModelSync.objects.filter(server__in=servers, model__in=models)
+    known = {(server, model): override for server, model, override in rows.values_list("server", "model", "override")}
+    wrong = [load for load in loads if known.get((load[0].pk, load[1])) != load[2]]
+    _syncs_write(
+        [ModelSync(server=one, model_id=model, override=override) for one, model, override in wrong], "override"
+    )
 
 
 def model_sync_recovered(*, server: Server, model_id: int) -> None:
@@ -219,11 +282,20 @@ def model_sync_recovered(*, server: Server, model_id: int) -> None:
     ModelSync.objects.filter(server=server, model_id=model_id).update(attempts=0, error="")
 
 
-def _sync_write(server: Server, model_id: int, **values: object) -> None:
-    """Write the row of a model, unless the model was deleted meanwhile."""
-    if Model.objects.filter(pk=model_id).exists():
-        values["attempted_at"] = timezone.now()
-        ModelSync.objects.update_or_create(server=server, model_id=model_id, defaults=values)
+def _syncs_write(rows: Sequence[ModelSync], *fields: str) -> dict[int, str]:
+    """Write these fields of rows, unless their models were deleted meanwhile. Return the names of the models by their ids."""
+    names = dict(Model.objects.filter(pk__in={row.model_id for row in rows}).values_list("pk", "name")) if rows else {}
+    now = timezone.now()
+    for row in rows:
+        row.attempted_at = now
+    with transaction.atomic():
+        ModelSync.objects.bulk_create(
+            {(row.server_id, row.model_id): row for row in rows if row.model_id in names}.values(),
+            update_conflicts=True,
+            unique_fields=["server", "model"],
+            update_fields=[*fields, "attempted_at"],
+        )
+    return names
 
 
 def _name(model_id: int) -> str:

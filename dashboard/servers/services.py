@@ -1,5 +1,7 @@
 """Writes about inference servers: the bundled server's row, restarts that people ask for, events."""
 
+from collections.abc import Iterable
+
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
@@ -49,6 +51,13 @@ def server_event_record(
 ) -> ServerEvent:
     """Record an event of a server. kind: an EventKind. message: a sentence. process: the name of another process of `up`, if
     the event is about that."""
-    return ServerEvent.objects.create(
-        server=server, kind=kind, message=plain(message)[:2000], model_name=model_name, process=process
-    )
+    event = ServerEvent(server=server, kind=kind, message=message, model_name=model_name, process=process)
+    return server_events_record([event])[0]
+
+
+def server_events_record(events: Iterable[ServerEvent]) -> list[ServerEvent]:
+    """Record several events together, with their messages made plain."""
+    rows = list(events)
+    for row in rows:
+        row.message = plain(row.message)[:2000]
+    return ServerEvent.objects.bulk_create(rows)

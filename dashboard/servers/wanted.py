@@ -2,7 +2,8 @@
 Only reads; the rooms `fleet` and `deployments` write."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from django.db.models import Exists, F, IntegerField, OuterRef, QuerySet, Subquery, Value
@@ -41,10 +42,11 @@ _DEPLOYED = ("deployment__model", "deployment__release", "generation")
 
 
 class Wishes:
-    """What every server should serve, read at one moment in three queries, however many servers there are."""
+    """What every server should serve, read at one moment in three queries, however many servers there are. models: the ids of
+    the models that it is about, None for all."""
 
-    def __init__(self) -> None:
-        self._models = _models(Model.objects.all())
+    def __init__(self, models: Collection[int] | None = None) -> None:
+        self._models = _models(Model.objects.all() if models is None else Model.objects.filter(pk__in=models))
         self._of_environments: dict[int, list[_Wish]] = defaultdict(list)
         self._of_servers: dict[int, list[_Wish]] = defaultdict(list)
         for environment, *wish in _of_environments().values_list("environment", *_WISH):
@@ -66,10 +68,20 @@ class Wishes:
             self._common[key] = _wanted(self._models, common, everything)
         return self._common[key]
 
-    @property
+    def generation(self, server: Server, model_id: int) -> int | None:
+        """Return what `wanted_generation` returns."""
+        return next((one.generation for one in self.of(server) if one.model_id == model_id), None)
+
+    @cached_property
     def names(self) -> set[str]:
         """The names of all models."""
         return {row[1] for row in self._models}
+
+    @property
+    def releases(self) -> set[int]:
+        """The ids of the releases that are wanted by name."""
+        wishes = (*self._of_environments.values(), *self._of_servers.values())
+        return {one.release for several in wishes for one in several if one.release is not None}
 
 
 def wanted_models(server: Server, model_id: int | None = None) -> list[Wanted]:

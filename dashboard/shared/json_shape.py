@@ -2,12 +2,12 @@
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
 from typing import Any, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-_PLAIN = {bool: (bool,), int: (int,), float: (int, float), str: (str,), NoneType: (NoneType,)}
 HERE = "."
+_Check = Callable[[Any], str]  # returns what `misfit` returns
 
 
 def misfit(value: object, shape: Any) -> str:
@@ -17,49 +17,73 @@ def misfit(value: object, shape: Any) -> str:
     plain type. Numbers must be finite, integers must fit into 64 bits, and texts must hold no NUL, because some databases
     cannot store other values. Values of any other shape are not checked.
     """
-    if shape in _PLAIN:
-        right = isinstance(value, _PLAIN[shape]) and isinstance(value, bool) == (shape is bool)
-        return "" if right and _can_be_kept(value) else HERE
-    if is_typeddict(shape):
-        return _of_fields(value, _fields(shape), shape.__required_keys__)
-    origin, inner = get_origin(shape), get_args(shape)
-    if origin in (Union, UnionType):
-        return "" if any(not misfit(value, one) for one in inner) else HERE
-    if origin is NotRequired:
-        return misfit(value, inner[0])
-    if origin is list:
-        return _first(enumerate(value), inner[0]) if isinstance(value, list) else HERE
-    if origin is dict:
-        return _first(value.items(), inner[1]) if isinstance(value, dict) else HERE
-    return ""
+    return _check_of(shape)(value)
 
 
-def _can_be_kept(value: object) -> bool:
-    if type(value) is int:
-        return -(2**63) <= value < 2**63
-    if type(value) is float:
-        return math.isfinite(value)
-    return not (type(value) is str and "\0" in value)
+def _integer(value: object) -> str:
+    return "" if type(value) is int and -(2**63) <= value < 2**63 else HERE
 
 
-def _of_fields(value: object, fields: Mapping[str, Any], required: frozenset[str]) -> str:
-    if not isinstance(value, dict):
-        return HERE
-    if missing := required - value.keys():
-        return f".{min(missing)}"
-    return next(
-        (found for name, kind in fields.items() if name in value and (found := _first([(name, value[name])], kind))), ""
-    )
+def _number(value: object) -> str:
+    return "" if type(value) is float and math.isfinite(value) else _integer(value)
 
 
-def _first(parts: Any, shape: Any) -> str:
-    """Return the path of the first of these named parts that does not fit the shape."""
-    for name, one in parts:
-        if wrong := misfit(one, shape):
-            return f".{name}{'' if wrong == HERE else wrong}"
-    return ""
+def _text(value: object) -> str:
+    return "" if type(value) is str and "\0" not in value else HERE
+
+
+_PLAIN: dict[Any, _Check] = {
+    bool: lambda value: "" if type(value) is bool else HERE,
+    int: _integer,
+    float: _number,
+    str: _text,
+    NoneType: lambda value: "" if value is None else HERE,
+}
 
 
 @functools.cache
-def _fields(shape: Any) -> Mapping[str, Any]:
-    return get_type_hints(shape, localns={"Json": Any}, include_extras=True)
+def _check_of(shape: Any) -> _Check:
+    """Return a function for a shape, because the same few shapes are asked for again and again."""
+    if shape in _PLAIN:
+        return _PLAIN[shape]
+    if is_typeddict(shape):
+        return _of_fields(shape)
+    origin, inner = get_origin(shape), get_args(shape)
+    if origin in (Union, UnionType):
+        checks = [_check_of(one) for one in inner]
+        return lambda value: "" if any(not check(value) for check in checks) else HERE
+    if origin is NotRequired:
+        return _check_of(inner[0])
+    if origin is list:
+        each = _check_of(inner[0])
+        return lambda value: _first(enumerate(value), each) if isinstance(value, list) else HERE
+    if origin is dict:
+        each = _check_of(inner[1])
+        return lambda value: _first(value.items(), each) if isinstance(value, dict) else HERE
+    return lambda value: ""
+
+
+def _of_fields(shape: Any) -> _Check:
+    hints: Mapping[str, Any] = get_type_hints(shape, localns={"Json": Any}, include_extras=True)
+    fields = [(name, _check_of(kind)) for name, kind in hints.items()]
+    required: frozenset[str] = shape.__required_keys__
+
+    def check(value: object) -> str:
+        if not isinstance(value, dict):
+            return HERE
+        if missing := required - value.keys():
+            return f".{min(missing)}"
+        for name, of_field in fields:
+            if name in value and (wrong := of_field(value[name])):
+                return f".{name}{'' if wrong == HERE else wrong}"
+        return ""
+
+    return check
+
+
+def _first(parts: Any, check: _Check) -> str:
+    """Return the path of the first of these named parts that does not pass the check."""
+    for name, one in parts:
+        if wrong := check(one):
+            return f".{name}{'' if wrong == HERE else wrong}"
+    return ""

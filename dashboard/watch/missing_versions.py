@@ -3,15 +3,14 @@
 If a folder is missing, the error asks a person to put it back. If the folder is there, the model is loaded again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard.catalog.selectors import wanted_versions_of_all
-from dashboard.models import Release
 from dashboard.releases.storage import managed_repository
 from dashboard.servers.server_state import VersionStatus
 from dashboard.shared.choices import ModelStatus
 from dashboard.watch.plan import DesiredModel
+from dashboard.watch.together import Served
 from repository.core.condition import Condition
 from repository.core.errors import RepositoryError
 
@@ -24,24 +23,31 @@ class MissingVersions:
     error: str
 
 
-def missing_versions(wanted: Sequence[DesiredModel], statuses: Iterable[VersionStatus]) -> dict[str, MissingVersions]:
-    """Return, by name, the models that serve some but not all of their wanted versions.
+def lacking_versions(
+    wanted: Sequence[DesiredModel], statuses: Iterable[VersionStatus], should: Served
+) -> dict[str, list[int]]:
+    """Return, by name, the versions that models lack of which some but not all wanted versions are served.
 
-    statuses: the server's report. Models whose present generation is not applied yet are left out.
+    statuses: the server's report. should: what was read with `wanted`. Models whose present generation is not applied yet are
+    left out.
     """
     served: dict[str, set[int]] = {}
     for status in statuses:
         if status.state in (ModelStatus.READY, ModelStatus.LOADING) or status.condition == Condition.ASLEEP:
             served.setdefault(status.name, set()).add(status.version)
-    applied = [
-        one.name for one in wanted if one.loaded and one.applied_generation == one.generation and one.name in served
-    ]
-    wanted_now = wanted_versions_of_all() if applied else {}
-    pinned = {one.release: one.name for one in wanted if one.release is not None and one.name in applied}
-    for pk, versions in Release.objects.filter(pk__in=pinned).values_list("pk", "versions"):
-        wanted_now[pinned[pk]] = versions
-    missing = {name: sorted(set(wanted_now.get(name, ())) - served[name]) for name in applied}
-    return {name: _missing_of(name, versions) for name, versions in missing.items() if versions}
+    lacking: dict[str, list[int]] = {}
+    for one in wanted:
+        if one.loaded and one.applied_generation == one.generation and one.name in served:
+            versions = should.of_releases.get(one.release) if one.release is not None else None
+            missing = set(should.of_models.get(one.name, ()) if versions is None else versions) - served[one.name]
+            if missing:
+                lacking[one.name] = sorted(missing)
+    return lacking
+
+
+def missing_versions(lacking: Mapping[str, list[int]]) -> dict[str, MissingVersions]:
+    """Return why these versions are missing, after a look into the repository."""
+    return {name: _missing_of(name, versions) for name, versions in lacking.items()}
 
 
 def _missing_of(name: str, versions: list[int]) -> MissingVersions:

@@ -39,7 +39,7 @@ class NotedWatch:
             await asyncio.sleep(pause)
 
     async def read(self) -> bool:
-        """Read and store spans once. Return whether there were any, because there may be more."""
+        """Read and store spans once. Return whether there may be more: more than the last one of a server was new."""
         answer = await self._client.noted_requests(self._after)
         if answer["instance"] != self._instance:
             again = self._after > 0  # the numbers of the new process may be lower
@@ -49,5 +49,6 @@ class NotedWatch:
         if not answer["spans"]:
             return False
         await sync_to_async(noted_store)(server=self._client.server, answer=answer)
-        self._after = max(span["number"] for span in answer["spans"])
-        return True
+        numbers = {span["number"] for span in answer["spans"]}
+        self._after = max(numbers)
+        return len(numbers) > 1

@@ -17,22 +17,22 @@ from django.utils import timezone
 from dashboard.examples.outcomes import outcomes_of_check
 from dashboard.examples.selectors import golden_checks
 from dashboard.metrics.feed import FeedReader
-from dashboard.models import Model, ModelSync, Release, Server
+from dashboard.models import Model, ModelSync, Release, ReleaseCheck, Server
 from dashboard.models.release import CheckStep
 from dashboard.releases import life
-from dashboard.releases.loading import LoadPlan, folder_renew, load_plan, needs_another_load
+from dashboard.releases.loading import Ask, LoadPlan, folders_renew, load_plans, needs_another_load
 from dashboard.releases.observation import checks_observed, releases_observed
 from dashboard.releases.overrides import override_of
 from dashboard.servers import server_state
 from dashboard.servers.client import AsyncServerClient, Unreachable, release_of, steps_of
 from dashboard.servers.holdings import holdings_of
 from dashboard.servers.messages import IndexRow
-from dashboard.servers.server_state import HOLDS, VersionStatus
+from dashboard.servers.server_state import HOLDS, Applied, Report, VersionStatus
 from dashboard.servers.services import server_event_record
-from dashboard.servers.wanted import Wanted, wanted_generation
+from dashboard.servers.wanted import Wanted, Wishes
 from dashboard.shared.choices import EventKind, ModelStatus
 from dashboard.shared.exceptions import DashboardError
-from dashboard.watch.missing_versions import MissingVersions, missing_versions
+from dashboard.watch.missing_versions import MissingVersions, lacking_versions, missing_versions
 from dashboard.watch.plan import Attempts, DesiredModel, make_plan
 from dashboard.watch.together import Reading, Together
 from repository.core.condition import Condition
@@ -43,7 +43,9 @@ logger = logging.getLogger(__name__)
 BUSY_INTERVAL_S = 0.2
 CALM_INTERVAL_S = 0.5
 INDEX_INTERVAL_S = 1.0
-FED_INTERVAL_S = 5.0  # the same while the live feed tells what changes, and everything is as it should be
+# The same while the live feed tells what changes, and everything is as it should be: of a bundled server, and of another one.
+FED_INTERVAL_S, FED_FAR_INTERVAL_S = 5.0, 10.0
+ROW_S = 1e-4  # the same for each row of the index, which takes about as long to read: one of 10,000 rows once a second
 FED_S = 2.5  # a feed whose last event is older does not tell
 LOST_S = 10.0  # a server that has been away for longer is asked each second
 SEEN_INTERVAL_S = 5.0
@@ -65,6 +67,14 @@ _CONDITIONS_BY_REASON = {"unloaded": Condition.UNLOADED}
 class _Facts(TypedDict):
     release: Release
     server: Server
+
+
+class _Beginning(NamedTuple):
+    """A load that begins. override: whether it sends a configuration in place of the folder's."""
+
+    load: life.Begun
+    model_id: int
+    override: bool
 
 
 class _Begun(NamedTuple):
@@ -91,7 +101,11 @@ class Reconciler:
         # Models whose load should be cancelled in favour of the next one, with the time of the last request to cancel it.
         self._broken_off: dict[str, float] = {}
         self._slots = asyncio.Semaphore(CONCURRENT_LOADS)
-        self._statuses: list[VersionStatus] | None = None
+        # What was recorded of each model by its name, None before the first time and after the server was lost; the models
+        # whose serving release is to be recorded again; and the models of the dashboard at the last time.
+        self._recorded: dict[str, list[VersionStatus]] | None = None
+        self._unsure: set[str] = set()
+        self._names: set[str] = set()
         self._reading: Reading | None = None
         self._generations: dict[str, tuple[bool, int]] = {}
         self._again: frozenset[int] = frozenset()  # as the reading says
@@ -106,6 +120,7 @@ class Reconciler:
         self._reloading: set[str] = set()  # models that are being loaded for their missing versions
         self._holds: object = None  # what was recorded of the server's repository
         self._indexed_at, self._seen_at, self._lost_at = float("-inf"), 0.0, 0.0
+        self._next_at = 0.0  # when the index may be read again, unless something else is wanted
         self._news = 0  # of the feed, at the last index
         self._settled = False  # whether everything was as it should be then
         self._wake = asyncio.Event()  # set when a call ends, so that the next step begins immediately
@@ -158,21 +173,26 @@ class Reconciler:
         try:
             index = await self._client.index()
             statuses = version_statuses(index)
+            self._next_at = now + ROW_S * len(index)
         except DashboardError as error:
             await self._lost(error)
             return time.monotonic() - self._lost_at < LOST_S
         wanted = await self._desired(reading, wishes)
         if not self.server.bundled:
             wanted = await self._record_holdings(reading, wanted, {row["name"] for row in index})
-        await self._start_calls(wanted, statuses, busy | set(self._calls), now)
+        await self._start_calls(reading, wanted, statuses, busy | set(self._calls), now)
         return bool(self._calls)
 
     def _due(self, now: float) -> bool:
         """Return whether the index should be read. While the feed tells what changes, it is read seldom."""
+        if now < self._next_at:
+            return False
         fed = now - self._feed.heard_at < FED_S and self._answers is True
         if not fed and (self._calls or now - self._lost_at < LOST_S):
             return True
-        interval = FED_INTERVAL_S if fed and self._settled and not self._calls else INDEX_INTERVAL_S
+        interval = INDEX_INTERVAL_S
+        if fed and self._settled and not self._calls:
+            interval = FED_INTERVAL_S if self.server.bundled else FED_FAR_INTERVAL_S
         return now - self._indexed_at >= interval or (fed and self._feed.news != self._news)
 
     async def _say_seen(self) -> None:
@@ -227,21 +247,26 @@ class Reconciler:
         A load of these could only fail. They are loaded as soon as the repository has them.
         """
         lacks = sorted(one.name for one in wanted if one.loaded and one.name not in held)
-        found = holdings_of(held, reading.names, lacks)
+        found = holdings_of(held, reading.wishes.names, lacks)
         if found != self._holds:
             await sync_to_async(server_state.server_info_record)(server=self.server, key=HOLDS, value=found)
             self._holds = found
         return [one for one in wanted if one.name in held or not one.loaded]
 
     async def _start_calls(
-        self, wanted: list[DesiredModel], statuses: list[VersionStatus], busy: set[str], now: float
+        self,
+        reading: Reading,
+        wanted: list[DesiredModel],
+        statuses: list[VersionStatus],
+        busy: set[str],
+        now: float,
     ) -> None:
         states: dict[str, set[str]] = defaultdict(set)
         for status in statuses:
             states[status.name].add(state_for_plan(status))
         for one in wanted:
             self._attempts[one.name].renew(one.generation)
-        again = await self._record_missing(wanted, statuses, busy, now)
+        again = await self._record_missing(reading, wanted, statuses, busy, now)
         await self._break_off(wanted, now)
         long = {name for name, begun in self._begun.items() if now - begun.at >= LONG_S}
         plan = make_plan(wanted, states, self._attempts, busy, now, again, long)
@@ -255,16 +280,22 @@ class Reconciler:
         failing = any(one.failures or one.crashes for one in self._attempts.values())
         lacking = len(wanted) < len(self._generations)
         self._settled = not (plan.pending or failing or lacking or self._missing)
-        await self._record_states(statuses, ready=not plan.pending)
+        await self._record_states(statuses, reading.wishes.names, ready=not plan.pending)
         if self._returning and not plan.pending:
             await self._returned([one.name for one in wanted if one.loaded], states)
 
     async def _record_missing(
-        self, wanted: list[DesiredModel], statuses: list[VersionStatus], busy: set[str], now: float
+        self,
+        reading: Reading,
+        wanted: list[DesiredModel],
+        statuses: list[VersionStatus],
+        busy: set[str],
+        now: float,
     ) -> set[str]:
         """Record which wanted versions are not served, and return the models to load again because of that."""
         idle = [one for one in wanted if one.name not in busy]
-        missing = await sync_to_async(missing_versions)(idle, statuses)
+        lacking = lacking_versions(idle, statuses, reading.served)
+        missing = await sync_to_async(missing_versions)(lacking) if lacking else {}
         for one in idle:
             found, before, attempts = missing.get(one.name), self._missing.pop(one.name, None), self._attempts[one.name]
             tried = one.name in self._reloading and attempts.next_at <= now
@@ -285,25 +316,37 @@ class Reconciler:
             server=self.server, model_id=one.id, generation=one.generation, attempts=attempts, error=error
         )
 
-    async def _record_states(self, statuses: list[VersionStatus], *, ready: bool) -> None:
+    async def _record_states(self, statuses: list[VersionStatus], names: set[str], *, ready: bool) -> None:
         now = timezone.now()
         if self._looked_at is not None and abs(now - self._looked_at) > life.UNSEEN:
             await sync_to_async(life.lost)(server=self.server, at=self._looked_at)
-            self._statuses = None
-        if statuses != self._statuses:
-            await sync_to_async(server_state.model_states_record)(server=self.server, statuses=statuses)
-            await sync_to_async(releases_observed)(server=self.server, statuses=statuses)
-            await sync_to_async(checks_observed)(server=self.server, statuses=statuses)
-            self._statuses = statuses
+            self._recorded = None
+        await self._record_changes(statuses, names)
         seen = (ready, self._feed.instance)
         if not self._answers or seen != self._seen:
-            await sync_to_async(server_state.server_seen)(server=self.server, ready=ready, instance=self._feed.instance)
+            await self._together.do(server_state.servers_seen, server_state.Seen(self.server, *seen))
             self._answers, self._seen = True, seen
             self._seen_at = time.monotonic() + SEEN_INTERVAL_S
         elif time.monotonic() >= self._seen_at:
             self._together.checked(self.server)
             self._seen_at = time.monotonic() + SEEN_INTERVAL_S
         self._looked_at = timezone.now()
+
+    async def _record_changes(self, statuses: list[VersionStatus], names: set[str]) -> None:
+        """Record the versions of those models of which the server reports something else than what was recorded."""
+        found: dict[str, list[VersionStatus]] = defaultdict(list)
+        for status in statuses:
+            found[status.name].append(status)
+        before, changed = self._recorded, None
+        if before is not None:
+            changed = {name for name in found.keys() | before.keys() if found.get(name) != before.get(name)}
+            changed |= self._unsure | (names ^ self._names)
+            if not changed:
+                return
+            statuses = [status for name in changed for status in found.get(name, ())]
+        self._recorded, self._unsure = None, set()  # if the database does not answer, everything is recorded again
+        await self._together.do(_record, Report(self.server, statuses, changed))
+        self._recorded, self._names = found, names
 
     async def _returned(self, names: list[str], states: dict[str, set[str]]) -> None:
         """Record an event for a server that was down: all its models are loaded again, or some of them are not."""
@@ -323,7 +366,7 @@ class Reconciler:
             await sync_to_async(life.lost)(server=self.server, at=self._looked_at or timezone.now())
             await sync_to_async(server_state.server_lost)(server=self.server, reason=error.message)
             self._lost_at = time.monotonic()
-        self._answers, self._statuses, self._seen = False, None, None
+        self._answers, self._recorded, self._seen = False, None, None
 
     # -- calls -----------------------------------------------------------------------------------------------------
     def _begin(self, one: DesiredModel, work: Coroutine[object, object, None]) -> None:
@@ -406,8 +449,7 @@ class Reconciler:
 
     async def _plan(self, one: DesiredModel, *, serves: bool) -> LoadPlan | None:
         """Return the load plan, and record that this load begins."""
-        plan = await sync_to_async(load_plan)(model_id=one.id, server=self.server, serves=serves, pinned=one.release)
-        generation = await sync_to_async(wanted_generation)(self.server, one.id) if plan is not None else None
+        plan, generation = await self._together.ask(_plan, Ask(one.id, self.server, serves, one.release))
         generation = one.generation if generation is None else generation
         self._begun[one.name] = _Begun(generation, plan.wanted if plan is not None else None, time.monotonic())
         return plan
@@ -428,10 +470,10 @@ class Reconciler:
                 "model %s is not on disk as release %d: loading that as it was made", one.name, plan.wanted.number
             )
         else:
-            await sync_to_async(folder_renew)(model_id=one.id, server=self.server)
+            await self._together.do(folders_renew, (one.id, self.server))
         # Other servers have no live feed and know no golden requests.
         ours = self.server.bundled or bool(self._feed.instance)
-        golden = await sync_to_async(_golden)(one.id) if ours and (reload or not plan.passed) else ""
+        golden = await self._together.ask(_golden, one.id) if ours and (reload or not plan.passed) else ""
         await self._bring(one, plan.wanted, plan.override, golden)
 
     async def _load_good(self, one: DesiredModel, plan: LoadPlan, error: str = "") -> bool:
@@ -460,11 +502,8 @@ class Reconciler:
         facts = _Facts(release=release, server=self.server)
         before = None
         try:
-            await sync_to_async(server_state.model_sync_overrides)(
-                server=self.server, model_id=one.id, override=bool(override)
-            )
-            again = self._attempts[one.name].failures > 0
-            before = await sync_to_async(life.began)(**facts, again=again)
+            load = life.Begun(**facts, again=self._attempts[one.name].failures > 0)
+            before = await self._together.ask(_record_begun, _Beginning(load, one.id, bool(override)))
         except Error as error:
             if override:  # without the record, the override would never be removed
                 raise
@@ -494,8 +533,8 @@ class Reconciler:
         # If nothing had changed, the server took no steps, so the steps of the last check stay.
         steps = answer.get("steps") or (before.steps if before is not None else [])
         await self._keep_outcomes(release, answer.get("steps") or [])
-        await sync_to_async(life.passed)(**facts, steps=steps)
-        self._statuses = None  # the serving release is recorded again, even if the server does not report its number
+        await self._together.do(life.all_passed, life.Passed(**facts, steps=steps))
+        self._unsure.add(one.name)  # its release is recorded again, even if the server does not report the number
 
     async def _keep_outcomes(self, release: Release, steps: list[CheckStep]) -> None:
         if self.server.bundled and any(step.get("checks") for step in steps):
@@ -532,14 +571,9 @@ class Reconciler:
         # If a model is only loaded again, that is no event; see `_returned`.
         news = one.generation != one.applied_generation
         took = f" in {seconds:.1f} s" if seconds >= 0.1 else ""
-        await sync_to_async(server_state.model_sync_succeeded)(
-            server=self.server,
-            model_id=one.id,
-            generation=one.generation,
-            instance=self._feed.instance,
-            event=(kind, f"{verb} {one.name}{took}." if news else ""),
-            release=release,
-        )
+        event = (kind, f"{verb} {one.name}{took}." if news else "")
+        applied = Applied(self.server, one.id, one.generation, self._feed.instance, event, release)
+        await self._together.do(server_state.models_applied, applied)
         self._note_applied(one.id, one.generation)
 
     async def _failed(self, one: DesiredModel, error: str) -> None:
@@ -556,11 +590,31 @@ class Reconciler:
         await self._record_failure(one, error, attempts.crashes)
 
 
-def _golden(model_id: int) -> str:
-    """Return a model's golden requests as JSON for a load; "" if there are none."""
-    model = Model.objects.filter(pk=model_id).first()
-    checks = golden_checks(model) if model is not None else []
-    return json.dumps(checks) if checks else ""
+# -- what is done for several servers together -------------------------------------------------------------------------
+def _record(reports: list[Report]) -> None:
+    server_state.model_states_record(reports)
+    releases_observed(reports)
+    checks_observed(reports)
+
+
+def _plan(asks: list[Ask]) -> list[tuple[LoadPlan | None, int | None]]:
+    """Return the plan of each load, and the present generation of its model on the server."""
+    plans = load_plans(asks)
+    wishes = Wishes({ask.model_id for ask in asks})
+    return [(plan, wishes.generation(ask.server, ask.model_id)) for ask, plan in zip(asks, plans, strict=True)]
+
+
+def _golden(model_ids: list[int]) -> list[str]:
+    """Return the golden requests of each model as JSON for a load; "" if there are none."""
+    models = Model.objects.in_bulk(set(model_ids))
+    checks = {pk: golden_checks(model) for pk, model in models.items()}
+    texts = {pk: json.dumps(found) for pk, found in checks.items() if found}
+    return [texts.get(pk, "") for pk in model_ids]
+
+
+def _record_begun(loads: list[_Beginning]) -> list[ReleaseCheck | None]:
+    server_state.model_syncs_override([(one.load.server, one.model_id, one.override) for one in loads])
+    return life.all_began([one.load for one in loads])
 
 
 def state_for_plan(status: VersionStatus) -> str:

@@ -1,4 +1,4 @@
-"""What `watch` does once for all servers: it reads what they should serve, stores their seconds, and records who answers.
+"""What `watch` does once for all servers: it reads what they should serve, and does the work of several servers together.
 
 With 200 servers, a query and a transaction of each one in each second would be the work of several cores.
 """
@@ -6,7 +6,9 @@ With 200 servers, a query and a transaction of each one in each second would be 
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar, cast
 
 from asgiref.sync import sync_to_async
 from django.db import Error, InterfaceError, OperationalError, close_old_connections
@@ -14,11 +16,15 @@ from django.db import Error, InterfaceError, OperationalError, close_old_connect
 from dashboard.metrics.services import ServerTick, metrics_store_ticks
 from dashboard.models import ModelSync, Rollout, Server
 from dashboard.releases.rollout_states import UNFINISHED
+from dashboard.releases.selectors import versions_wanted
 from dashboard.servers.server_state import servers_checked
 from dashboard.servers.wanted import Wishes
 from dashboard.shared.changes import kept_while_unchanged
 
 logger = logging.getLogger(__name__)
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 READ_S = 0.4  # the age up to which servers share a reading
 STORE_S = 0.5  # the seconds that come in this time are stored together
@@ -26,13 +32,20 @@ MOST = 50  # the most servers in one transaction, so that none takes long
 CHECKED_S = 1.0
 
 
+class Served(NamedTuple):
+    """The versions that should be served: of each loaded model by its name, and of each release that is wanted by its id."""
+
+    of_models: dict[str, list[int]]
+    of_releases: dict[int, list[int]]
+
+
 @dataclass(frozen=True)
 class Reading:
     """What is wanted now. again: ids of server and model that were loaded and should be loaded again, whatever was applied.
-    rolling: whether a rollout is not over. began: when the database was asked, in monotonic seconds."""
+    rolling: whether a rollout is not over. began: when the database was asked for `again`, in monotonic seconds."""
 
     wishes: Wishes
-    names: set[str]
+    served: Served
     again: frozenset[tuple[int, int]]
     rolling: bool
     began: float
@@ -42,81 +55,120 @@ class Reading:
 
 
 @kept_while_unchanged
-def _read() -> Reading:
+def _wanted() -> tuple[Wishes, Served]:
+    wishes = Wishes()  # before the versions, which may be newer than what is wanted, but not older
+    return wishes, Served(*versions_wanted(wishes.releases))
+
+
+@kept_while_unchanged
+def _again() -> tuple[float, frozenset[tuple[int, int]]]:
     began = time.monotonic()
-    wishes = Wishes()
-    again = frozenset(ModelSync.objects.filter(applied_generation=0).values_list("server", "model"))
-    return Reading(wishes, wishes.names, again, Rollout.objects.filter(state__in=UNFINISHED).exists(), began)
+    return began, frozenset(ModelSync.objects.filter(applied_generation=0).values_list("server", "model"))
+
+
+@kept_while_unchanged
+def _rolling() -> list[bool]:
+    return [Rollout.objects.filter(state__in=UNFINISHED).exists()]
 
 
 class Together:
     """The work for all servers of one leading watcher. Whoever awaits it may be cancelled; the others are not affected."""
 
     def __init__(self) -> None:
+        self._parts: tuple[object, ...] = ()
         self._reading: Reading | None = None
         self._read_at = float("-inf")
         self._reads = asyncio.Lock()
-        self._ticks: list[tuple[ServerTick, asyncio.Future[None]]] = []
+        self._waiting: dict[Callable[..., Any], list[tuple[Any, asyncio.Future[Any]]]] = {}
         self._checked: set[int] = set()
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def read(self) -> Reading:
         """Return a reading that is at most READ_S old; the same object while nothing has changed."""
         async with self._reads:
             if self._reading is None or time.monotonic() - self._read_at > READ_S:
-                self._reading = await sync_to_async(_read)()
+                self._reading = await sync_to_async(self._read)()
                 self._read_at = time.monotonic()
             return self._reading
 
+    def _read(self) -> Reading:
+        parts = wanted, again, rolling = _wanted(), _again(), _rolling()
+        if self._reading is None or any(one is not other for one, other in zip(parts, self._parts, strict=True)):
+            self._parts = parts
+            return Reading(*wanted, again[1], rolling[0], again[0])
+        return self._reading
+
+    async def ask(self, work: Callable[[list[Item]], Sequence[Result]], item: Item) -> Result:
+        """Do some work for one item, and return its result. What others ask of the same work meanwhile is done in one call.
+
+        work: returns a result for each item, or raises; what cannot be done for one item does not affect the others. Raises
+        what its own item raises, and the faults of the database.
+        """
+        return cast(Result, await self._join(work, item))
+
+    async def do(self, work: Callable[[list[Item]], None], item: Item, pause: float = 0.0) -> None:
+        """Do some work that has no result, as `ask`. pause: seconds between two calls."""
+        await self._join(work, item, pause)
+
+    async def _join(self, work: Callable[[list[Any]], Any], item: object, pause: float = 0.0) -> Any:
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if work in self._waiting:
+            self._waiting[work].append((item, done))
+        else:
+            self._waiting[work] = [(item, done)]
+            self._begin(self._work(work, pause))
+        return await done
+
     async def store(self, tick: ServerTick) -> None:
-        """Store one second of a server. Raises what its own second raises, and the faults of the database."""
-        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._ticks.append((tick, stored))
-        if "store" not in self._tasks:
-            self._tasks["store"] = asyncio.create_task(self._store())
-        await stored
+        """Store one second of a server."""
+        await self.do(metrics_store_ticks, tick, STORE_S)
 
     def checked(self, server: Server) -> None:
         """Record within about CHECKED_S that a server answers as before."""
+        if not self._checked:
+            self._begin(self._record_checked())
         self._checked.add(server.pk)
-        if "check" not in self._tasks:
-            self._tasks["check"] = asyncio.create_task(self._record_checked())
 
-    async def _store(self) -> None:
+    def _begin(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _work(self, work: Callable[[list[Any]], Any], pause: float) -> None:
         try:
-            while self._ticks:
-                some, self._ticks = self._ticks[:MOST], self._ticks[MOST:]
-                results = await sync_to_async(_stored)([tick for tick, _ in some])
-                for (_, stored), error in zip(some, results, strict=True):
-                    if not stored.done() and error is None:
-                        stored.set_result(None)
-                    elif not stored.done() and error is not None:
-                        stored.set_exception(error)
-                if len(self._ticks) < MOST:
-                    await asyncio.sleep(STORE_S)
+            while self._waiting[work]:
+                some, self._waiting[work] = self._waiting[work][:MOST], self._waiting[work][MOST:]
+                results = await sync_to_async(_results)(work, [item for item, _ in some])
+                for (_, done), (result, error) in zip(some, results, strict=True):
+                    if done.done():
+                        continue
+                    if error is None:
+                        done.set_result(result)
+                    else:
+                        done.set_exception(error)
+                if len(self._waiting[work]) < MOST:
+                    await asyncio.sleep(pause)
         finally:
-            del self._tasks["store"]
+            del self._waiting[work]
 
     async def _record_checked(self) -> None:
+        await asyncio.sleep(CHECKED_S)
+        pks, self._checked = self._checked, set()
         try:
-            await asyncio.sleep(CHECKED_S)
-            pks, self._checked = self._checked, set()
             await sync_to_async(servers_checked)(pks)
         except Error as error:
             logger.error("it was not stored that servers answer: %s", error)
             await sync_to_async(close_old_connections)()
-        finally:
-            del self._tasks["check"]
 
 
-def _stored(ticks: list[ServerTick]) -> list[Exception | None]:
-    """Store seconds together; return the error of each. What the database refuses of one server does not affect the others."""
+def _results(work: Callable[[list[Any]], Any], items: list[Any]) -> list[tuple[Any, Exception | None]]:
+    """Return the result or the error of each item. What the database refuses of one item does not affect the others."""
     try:
-        metrics_store_ticks(ticks)
+        found = work(items)
+        return [(result, None) for result in ([None] * len(items) if found is None else found)]
     except (OperationalError, InterfaceError) as error:
-        return [error] * len(ticks)
+        return [(None, error)] * len(items)
     except Exception as error:
-        if len(ticks) == 1:
-            return [error]
-        return [found for one in ticks for found in _stored([one])]
-    return [None] * len(ticks)
+        if len(items) == 1:
+            return [(None, error)]
+        return [found for one in items for found in _results(work, [one])]

@@ -14,10 +14,10 @@ from dashboard.configuration.services import config_apply
 from dashboard.models import Model, ModelSync, Release, ReleaseCheck, ReleaseSpan, Server, ServerEvent, Version
 from dashboard.releases import life
 from dashboard.releases.life import Facts, state_of
-from dashboard.releases.loading import needs_another_load
+from dashboard.releases.loading import Ask, load_plans, needs_another_load
 from dashboard.releases.observation import checks_observed, releases_observed
 from dashboard.releases.selectors import lives_of, releases, serving_release
-from dashboard.servers.server_state import VersionStatus, model_states_record, model_sync_failed
+from dashboard.servers.server_state import Report, VersionStatus, model_states_record, model_sync_failed
 from dashboard.shared.choices import CheckState, ReleaseState
 from dashboard.versions.services import aliases_set
 from repository.config.document import Document
@@ -46,11 +46,40 @@ def states(model: Model) -> list[str]:
 
 
 def said(server: Server, *rows: VersionStatus) -> None:
-    releases_observed(server=server, statuses=rows)
+    releases_observed([Report(server, rows)])
 
 
 def ready(release: int, version: int = 1) -> VersionStatus:
     return VersionStatus("relu", version, "READY", "", release=release)
+
+
+def test_what_loads_on_several_servers_come_to_is_recorded_together(model: Model, actor: Actor, server: Server) -> None:
+    first, second = releases(model)[0], edit(model, actor, 2)
+    far = Server.objects.create(
+        name="far", http_url="http://far:8000", grpc_url="far:8001", metrics_url="http://far:8002"
+    )
+    asks = [Ask(model.pk, one, serves) for one in (server, far) for serves in (False, True)]
+    life.passed(release=first, server=server)
+    life.serving(server=server, releases={model.pk: first.pk})
+    plans = [plan for plan in load_plans([*asks, Ask(0, far, False)]) if plan is not None]
+    # The releases that the bundled server served count for a server that has served nothing yet.
+    assert [[one.pk for one in plan.good] for plan in plans] == [[first.pk], [], [first.pk], []]
+    assert {plan.wanted for plan in plans} == {second}
+    before = life.all_began([life.Begun(second, server), life.Begun(second, far), life.Begun(first, server)])
+    assert [check and check.state for check in before] == [None, None, PASSED]
+    life.failed(release=second, server=far, error="no room")
+    life.all_began([life.Begun(second, server), life.Begun(second, far, again=True)])
+    assert set(ReleaseCheck.objects.filter(release=second).values_list("server__name", "state")) == {
+        ("local", RUNNING),
+        ("far", FAILED),
+    }
+    life.all_passed([life.Passed(second, server), life.Passed(second, far)])
+    assert {(row.state, row.attempts) for row in ReleaseCheck.objects.filter(release=second)} == {(PASSED, 0)}
+    releases_observed([Report(far, [ready(second.number)], {"relu"}), Report(server, [], {"other"})])
+    spans = ReleaseSpan.objects.filter(ended_at=None).values_list("server__name", "release")
+    assert set(spans) == {("local", first.pk), ("far", second.pk)}
+    releases_observed([Report(server, [ready(second.number)], {"relu"}), Report(far, [], {"relu"})])
+    assert set(spans.all()) == {("local", second.pk)}
 
 
 def test_every_combination_of_facts_has_one_state() -> None:
@@ -113,7 +142,7 @@ def test_a_new_wish_forgets_earlier_failures_and_a_failure_of_an_old_wish_is_not
     assert ServerEvent.objects.count() == 3, "a retry that tells another number is no news"
     fails(generation=old)
     assert model_summary(model).state == "failed"
-    model_states_record(server=server, statuses=[VersionStatus("relu", 1, "LOADING", "")])
+    model_states_record([Report(server, [VersionStatus("relu", 1, "LOADING", "")])])
     assert model_summary(model).reason == "no room", "it is tried again, and the page does not jump"
     edit(model, actor, 2)
     fails(generation=old)
@@ -213,10 +242,10 @@ def test_the_steps_of_a_check_are_shown_while_it_runs(model: Model, server: Serv
     life.began(release=release, server=server)
     at = {"release": 1, "step": "golden", "done": 1, "of": 3}
     row = VersionStatus("relu", 1, "LOADING", "", loading=at)  # type: ignore[arg-type]  # a TypedDict from JSON
-    checks_observed(server=server, statuses=[row])
+    checks_observed([Report(server, [row])])
     assert lives_of([release])[0].check.steps == [{"step": "golden", "done": 1, "of": 3}]
     life.passed(release=release, server=server, steps=[{"step": "load", "ms": 1.0}])
-    checks_observed(server=server, statuses=[row])  # an answer that was on its way
+    checks_observed([Report(server, [row])])  # an answer that was on its way
     assert lives_of([release])[0].check.steps == [{"step": "load", "ms": 1.0}]
 
 

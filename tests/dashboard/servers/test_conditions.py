@@ -16,7 +16,7 @@ from dashboard.catalog.selectors import _judge
 from dashboard.metrics.feed import FeedReader
 from dashboard.models import ModelState, Server
 from dashboard.servers.client import AsyncServerClient, Unreachable
-from dashboard.servers.server_state import model_states_record, server_lost
+from dashboard.servers.server_state import Report, model_states_record, server_lost
 from dashboard.servers.services import server_ensure_local
 from dashboard.shared.exceptions import DashboardError
 from dashboard.watch.reconciler import state_for_plan, version_statuses
@@ -78,7 +78,7 @@ def words(server: Server) -> dict[tuple[str, int], str]:
 
 
 def told_by_index(server: Server) -> dict[tuple[str, int], str]:
-    model_states_record(server=server, statuses=version_statuses(server_client(server).index()))
+    model_states_record([Report(server, version_statuses(server_client(server).index()))])
     return {(row.model_name, row.version): row.word for row in ModelState.objects.all()}
 
 

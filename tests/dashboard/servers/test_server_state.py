@@ -5,7 +5,7 @@ from django.utils import timezone
 
 from dashboard.models import ModelState, Server, ServerEvent, ServerState
 from dashboard.servers import server_state
-from dashboard.servers.server_state import VersionStatus
+from dashboard.servers.server_state import Report, VersionStatus
 from dashboard.servers.services import server_ensure_local
 from dashboard.shared.choices import ServerStatus
 
@@ -43,7 +43,7 @@ def test_a_lost_server_that_up_is_starting_is_not_called_down(server: Server):
 
 
 def test_a_lost_server_that_answered_is_down_and_so_are_its_models(server: Server):
-    server_state.model_states_record(server=server, statuses=[VersionStatus("digits", 1, "READY", "")])
+    server_state.model_states_record([Report(server, [VersionStatus("digits", 1, "READY", "")])])
     server_state.server_seen(server=server, ready=True, instance="a")
     server_state.server_lost(server=server, reason="nothing listens")
     assert state(server) == ServerStatus.DOWN
@@ -53,11 +53,24 @@ def test_a_lost_server_that_answered_is_down_and_so_are_its_models(server: Serve
 
 def test_model_states_follow_the_index_and_leave_others_untouched(server: Server):
     kept, gone = VersionStatus("kept", 1, "READY", ""), VersionStatus("gone", 1, "READY", "")
-    server_state.model_states_record(server=server, statuses=[kept, gone])
+    server_state.model_states_record([Report(server, [kept, gone])])
     before = ModelState.objects.get(model_name="kept").updated_at
-    server_state.model_states_record(server=server, statuses=[kept, VersionStatus("new", 2, "LOADING", "")])
+    server_state.model_states_record([Report(server, [kept, VersionStatus("new", 2, "LOADING", "")])])
     assert set(ModelState.objects.values_list("model_name", "state")) == {("kept", "READY"), ("new", "LOADING")}
     assert ModelState.objects.get(model_name="kept").updated_at == before
+
+
+def test_several_servers_and_parts_of_them_are_recorded_together(server: Server):
+    far = Server.objects.create(
+        name="far", http_url="http://far:8000", grpc_url="far:8001", metrics_url="http://far:8002"
+    )
+    old, new, other = (
+        VersionStatus(name, 1, state, "") for name, state in (("a", "LOADING"), ("a", "READY"), ("b", "READY"))
+    )
+    server_state.model_states_record([Report(server, [old, other]), Report(far, [old])])
+    server_state.model_states_record([Report(server, [new], {"a"}), Report(far, [], {"a", "b"})])
+    states = ModelState.objects.values_list("server__name", "model_name", "state")
+    assert set(states) == {("local", "a", "READY"), ("local", "b", "READY")}
 
 
 def test_parts_of_the_information_are_written_apart(server: Server):

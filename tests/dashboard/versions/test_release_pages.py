@@ -84,7 +84,7 @@ def test_the_steps_are_shown_while_a_release_is_checked(
     wanted = newest_release(model)
     assert wanted is not None
     life.began(release=wanted, server=server)
-    life.stepped(release=wanted, server=server, steps=[{"step": "golden", "done": 1, "of": 3}])
+    life.stepped(release=wanted, servers=[server], steps=[{"step": "golden", "done": 1, "of": 3}])
     page = text_of(as_person(), "/models/relu/releases/")
     assert "1 of 3" in page
     assert 'aria-current="step"' in page
