@@ -108,9 +108,9 @@ def _outcome(context: JobContext, work: Work) -> tuple[JobState | None, dict[str
 
 
 def _lost_database(error: Exception) -> bool:
-    """Return whether PostgreSQL has gone away or is stopping (class 57P), rather than refused a statement."""
+    """Return whether PostgreSQL went away or is stopping (57P), or PgBouncer says so (08), rather than refused a statement."""
     state = getattr(error.__cause__, "sqlstate", "")
-    return isinstance(error, OperationalError | InterfaceError) and (state is None or state.startswith("57P"))
+    return isinstance(error, OperationalError | InterfaceError) and (state is None or state.startswith(("57P", "08")))
 
 
 def _finish(job: Job, state: JobState | None, changes: dict[str, object]) -> None:

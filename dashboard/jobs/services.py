@@ -101,7 +101,9 @@ def jobs_requeue_lost(*, older_than: timedelta = timedelta(seconds=30)) -> int:
         Q(state=JobState.RUNNING, heartbeat_at__lt=cut) | Q(state=JobState.QUEUED, queued_at__lt=unheard)
     )
     missed = now - timedelta(seconds=HEARTBEAT_SECONDS + 2)
-    quiet = Job.objects.filter(state=JobState.RUNNING, heartbeat_at__gte=cut, heartbeat_at__lt=missed).exclude(worker="")
+    quiet = Job.objects.filter(state=JobState.RUNNING, heartbeat_at__gte=cut, heartbeat_at__lt=missed).exclude(
+        worker=""
+    )
     return sum(_requeue(job) for job in [*lost, *(job for job in quiet if heartbeat.has_ended(job.worker))])
 
 
