@@ -10,9 +10,9 @@ gRPC. A rollout gives half of the requests of one model to its candidate all the
 A part is killed with SIGKILL (`up` starts it again; the engines are started after some seconds), stopped with SIGSTOP, or cut
 off: the cables between it and all others let nothing through, as a lost network does. moto keeps the objects in memory, so
 `killed` is for it that its cables refuse connections. For each fault the benchmark waits until a page and REST name the part,
-and afterwards until both say that all is well. At last the candidate of another rollout fails while the database is stopped: each
-server must take it out by itself. In the end each job must have ended once. The exit status is 1 if a part was not named, or
-another one was; if it was not whole again in time; if an inference request failed though no server was hurt; if the candidate
+and afterwards until both say that all is well. At last the candidate of another rollout fails while the database is stopped:
+each server must take it out by itself. In the end each job must have ended once. The exit status is 1 if a part was not named,
+or another one was; if it was not whole again in time; if an inference request failed though no server was hurt; if the candidate
 got another share; or if a job has not ended once.
 """
 
