@@ -12,8 +12,8 @@ off: the cables between it and all others let nothing through, as a lost network
 `killed` is for it that its cables refuse connections. For each fault the benchmark waits until a page and REST name the part,
 and afterwards until both say that all is well. At last the candidate of another rollout fails while the database is stopped:
 each server must take it out by itself. In the end each job must have ended once. The exit status is 1 if a part was not named,
-or another one was; if it was not whole again in time; if an inference request failed though no server was hurt; if the candidate
-got another share; or if a job has not ended once.
+or another one was; if it was not whole again in time; if an inference request failed though no server was hurt; if the
+candidate got another share; or if a job has not ended once.
 """
 
 import argparse
@@ -492,8 +492,8 @@ async def breach(installation: Installation, users: Users, client: httpx.AsyncCl
         return "" if rollout["state"] == "rolled_back" else f"the rollout of faulty is {rollout['state']}"
 
     said_s, unsaid = await moment(rolled_back, WHOLE_S)
-    _, wrong = await moment(lambda: users.wrong(client), WHOLE_S)
-    print(f"| {LAST[0]} | {LAST[1]} | {said_s:.1f} | {unsaid} | {wrong} |", flush=True)
+    whole_s, wrong = await moment(lambda: users.wrong(client), WHOLE_S)
+    print(f"| {LAST[0]} | {LAST[1]} | {said_s:.1f} | {whole_s:.1f} | {unsaid} | {wrong} |", flush=True)
     return not unsaid and not wrong
 
 
