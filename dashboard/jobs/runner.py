@@ -31,7 +31,8 @@ def job_run(*, job_id: int, work: Work | None = None) -> None:
     if job is None:
         return
     with JobContext(job) as context:
-        _finish(job, *_outcome(context, work or kind_of(job.kind).run))
+        # A request does not wait for the database: `watch` takes its job for lost.
+        _finish(job, *_outcome(context, work or kind_of(job.kind).run), patience_s=PATIENCE_S if work is None else 0.0)
 
 
 def _is_unknown(job_id: int) -> bool:
@@ -113,14 +114,14 @@ def _lost_database(error: Exception) -> bool:
     return isinstance(error, OperationalError | InterfaceError) and (state is None or state.startswith(("57P", "08")))
 
 
-def _finish(job: Job, state: JobState | None, changes: dict[str, object]) -> None:
+def _finish(job: Job, state: JobState | None, changes: dict[str, object], *, patience_s: float) -> None:
     """Store how the attempt ended, or that the job is queued again, as soon as the database answers.
 
-    After PATIENCE_S without it, `watch` takes the job for lost.
+    After `patience_s` without it, `watch` takes the job for lost.
     """
     if state is None:
         return
-    over = time.monotonic() + PATIENCE_S
+    over = time.monotonic() + patience_s
     while True:
         now, own = timezone.now(), Job.objects.filter(pk=job.pk, state=JobState.RUNNING, attempt=job.attempt)
         try:
