@@ -4,14 +4,16 @@
 
 Three servers, two web processes, two workers and two watchers run by `manage.py up --only`, each with a data folder of its own,
 on real PostgreSQL behind PgBouncer, Redis, an S3 interface (moto) and HAProxy with the files of deploy/. People read pages,
-programs read over REST and describe a model, jobs publish models that are then asked and deleted, clients infer. No client
-tries again.
+programs read over REST and describe a model, jobs publish models that are then asked and deleted, clients infer over HTTP and
+gRPC. A rollout gives half of the requests of one model to its candidate all the time. No client tries again.
 
 A part is killed with SIGKILL (`up` starts it again; the engines are started after some seconds), stopped with SIGSTOP, or cut
 off: the cables between it and all others let nothing through, as a lost network does. moto keeps the objects in memory, so
 `killed` is for it that its cables refuse connections. For each fault the benchmark waits until a page and REST name the part,
-and afterwards until both say that all is well. In the end each job must have ended once. The
-exit status is 1 if a part was not named, was not whole again in time, or if a job has not ended once.
+and afterwards until both say that all is well. At last the candidate of another rollout fails while the database is stopped:
+each server must take it out by itself. In the end each job must have ended once. The exit status is 1 if a part was not named,
+or another one was; if it was not whole again in time; if an inference request failed though no server was hurt; if the
+candidate got another share; or if a job has not ended once.
 """
 
 import argparse
@@ -30,21 +32,26 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import grpc
 import httpx
+import numpy as np
 import psycopg
+from onnx import helper
+from tritonclient.grpc import service_pb2 as pb
 
 from benchmarks.rolling_upgrade import balancing
-from benchmarks.traffic import Ask, Failed, Traffic
+from benchmarks.traffic import INPUT, Ask, Failed, Traffic
 from tests.support import engines
-from tests.support.model_factory import onnx_scale
+from tests.support.model_factory import onnx_bytes, onnx_scale
 from tests.support.object_store import BUCKET, ObjectStore
 from tests.support.ports import HOST, free_port, free_ports
-from tests.support.serving_process import ROOT, START_TIMEOUT_S
+from tests.support.serving_process import PATIENCE_S, ROOT, START_TIMEOUT_S
 from tests.support.up_process import Up
 
 CONFIGURATION = ROOT / "deploy" / "haproxy-dashboard.cfg"
 MACHINES = ("web", "web", "worker", "worker", "watch", "watch", "server", "server", "server")
 PARTS = ("postgres", "pgbouncer", "redis", "s3", "web", "worker", "watch", "server")
+LAST = ("rollout", "fails while the database is stopped")
 FAULTS = ("killed", "stopped", "cut off")
 WORDS = {"web": ("daphne",), "worker": ("celery",), "watch": ("manage.py", "watch"), "server": ("serving",)}
 # What pages say of a part that is out.
@@ -58,6 +65,9 @@ SAID = {
     },
     "server": "Down",
 }
+SHARE, DEVIATIONS = 0.5, 5.0  # of the candidate; the share that was counted may differ by so many standard deviations
+ENOUGH = 30  # answers of the old version in turn, after which a server has taken the candidate out
+CALL = "/inference.GRPCInferenceService/ModelInfer"
 OUT_S = 22.0  # a part is out so long, unless its `up` starts it again
 WHOLE_S = 90.0
 CLIENT_S = 30.0  # a client waits so long for an answer
@@ -113,7 +123,8 @@ class Cable:
             writer.transport.abort()
             return
         self._open |= {writer, far_writer}
-        await asyncio.gather(self._carry(reader, far_writer), self._carry(far_reader, writer))
+        with contextlib.suppress(asyncio.CancelledError):  # the benchmark ends
+            await asyncio.gather(self._carry(reader, far_writer), self._carry(far_reader, writer))
         self._open -= {writer, far_writer}
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -177,6 +188,7 @@ class Installation:
         ]
         self.web, self.http, self.grpc = free_ports(3)
         self.token = ""
+        self.hurt_at: list[float] = []  # Unix times
 
     def of(self, part: str) -> list[Machine]:
         return [machine for machine in self.machines if machine.part == part]
@@ -223,20 +235,26 @@ class Installation:
         return subprocess.run(command, check=True, capture_output=True, text=True, **how).stdout.split()[-1]
 
     def victim(self, part: str) -> Machine:
-        """Return the machine of a part that is hurt: the watcher that leads, else the first."""
-        holders = self.query("SELECT holder FROM dashboard_watchlease") if part == "watch" else []
-        leads = [
-            machine
-            for machine in self.of(part)
-            if any(re.search(rf"process {machine.pid}\b", one) for (one,) in holders)
-        ]
-        return (leads or self.of(part))[0]
+        """Return the machine of a part that is hurt: the watcher that leads, a worker that runs a job, else the first."""
+        asks = {
+            "watch": "SELECT substring(holder from 'process (\\d+)') FROM dashboard_watchlease",
+            "worker": "SELECT split_part(worker, ' ', 2) FROM dashboard_job WHERE state = 'running'",
+        }
+        over = time.monotonic() + CLIENT_S
+        while part in asks and time.monotonic() < over:
+            busy = {pid for (pid,) in self.query(asks[part])}
+            for machine in self.of(part):
+                if str(machine.pid) in busy:
+                    return machine
+            time.sleep(0.05)
+        return self.of(part)[0]
 
     @contextlib.asynccontextmanager
     async def hurt(self, part: str, fault: str) -> AsyncIterator[int]:
         """Hurt a part while the block runs. Yield its process, 0 for an engine."""
-        machine = self.victim(part) if part in WORDS else None
+        machine = await asyncio.to_thread(self.victim, part) if part in WORDS else None
         pid = machine.pid if machine else 0
+        self.hurt_at.append(time.time())
         engine = self.store if part == "s3" else self.engines.get(part)
         cables = []
         if fault == "cut off" or (part, fault) == ("s3", "killed"):
@@ -269,7 +287,7 @@ class Users(Traffic):
     """People and programs, and one who looks whether pages tell the truth."""
 
     PAUSE_S = 0.5
-    PAUSES: ClassVar = {"inference": 0.1}
+    PAUSES: ClassVar = {"inference": 0.1, "canary": 0.1, "gRPC": 0.1}
 
     def __init__(self, installation: Installation, token: str, password: str, model: bytes) -> None:
         address = f"http://{HOST}:{installation.web}"
@@ -278,12 +296,72 @@ class Users(Traffic):
             phase="before",
         )
         self._installation = installation
+        self._channel: grpc.aio.Channel | None = None
+        self.versions: dict[str, Counter[int]] = {}  # which versions of `canary` answered, by phase
 
     def kinds(self) -> list[tuple[str, Ask]]:
         return [
             *(("pages", self._visit), ("REST", self._list), ("edits", self._edit), ("publishing", self._publish)),
-            ("inference", self._infer),
+            *(("inference", self._infer), ("canary", self._ask_canary), ("gRPC", self._call_canary)),
         ]
+
+    async def _ask_canary(self, client: httpx.AsyncClient) -> None:
+        version = await self.infer(client, self._inference, "canary")
+        self.versions.setdefault(self.phase, Counter())[version] += 1
+
+    async def _call_canary(self, _: httpx.AsyncClient) -> None:
+        if self._channel is None:
+            self._channel = grpc.aio.insecure_channel(
+                f"{HOST}:{self._installation.grpc}", options=(("grpc.enable_retries", 0),)
+            )
+        asked = pb.ModelInferRequest(model_name="canary")
+        tensor = asked.inputs.add(name=INPUT["name"], datatype=INPUT["datatype"], shape=INPUT["shape"])
+        tensor.contents.fp32_contents.extend(INPUT["data"])
+        call = self._channel.unary_unary(CALL, pb.ModelInferRequest.SerializeToString, pb.ModelInferResponse.FromString)
+        answer = await call(asked, timeout=PATIENCE_S)
+        version = self.checked(
+            int(answer.model_version), np.frombuffer(answer.raw_output_contents[0], np.float32).tolist()
+        )
+        self.versions.setdefault(self.phase, Counter())[version] += 1
+
+    async def begin_rollout(self, client: httpx.AsyncClient, name: str, candidate: bytes) -> None:
+        """Publish a model and a candidate, which gets half of the requests until somebody or a guardrail ends it."""
+        await self.publish(client, name)
+        await self.publish(client, name, further=candidate)
+        steps, guardrails = [{"weight": 100 * SHARE, "bake_s": 7776000.0}], [{"metric": "errors", "margin": 0.01}]
+        plan = {"steps": steps, "promote": "hand", "guardrails": guardrails, "min_samples": ENOUGH}
+        address = f"/api/v1/models/{name}/rollouts"
+        await self._ask(client, "POST", address, 201, json={"candidate": 2, "plan": plan}, headers=self._bearer)
+
+    async def rollout(self, client: httpx.AsyncClient, name: str) -> dict[str, Any]:
+        found = (await self._look(client, f"/api/v1/models/{name}/rollouts")).json()["results"][0]
+        return dict((await self._look(client, f"/api/v1/models/{name}/rollouts/{found['name']}")).json())
+
+    def shares(self) -> bool:
+        """Print the share of the candidate in each phase. Return whether all are as asked."""
+        good = True
+        for phase, versions in self.versions.items():
+            total = versions.total()
+            off = abs(versions[2] - total * SHARE) / (total * SHARE * (1 - SHARE)) ** 0.5
+            if off > DEVIATIONS:
+                print(f"{phase}: the candidate got {versions[2]} of {total:,} requests")
+                good = False
+        every = sum(self.versions.values(), Counter())
+        print(f"the candidate got {every[2] / max(1, every.total()):.2%} of {every.total():,} requests", flush=True)
+        return good
+
+    def failed_for_nothing(self) -> int:
+        """Return how many inference requests failed while no server was hurt."""
+        kinds = ("inference", "canary", "gRPC")
+        return sum(
+            n for (phase, kind, _), n in self.failures.items() if kind in kinds and not phase.startswith("server")
+        )
+
+    async def accused(self, client: httpx.AsyncClient) -> str:
+        """Return which processes are said to be silent though only an engine is out."""
+        answer = await self._look(client, "/api/v1/processes")
+        silent = [one["name"] for one in answer.json()["results"] if one["silent"]]
+        return f"named too: {', '.join(silent)}" if silent else ""
 
     async def _edit(self, client: httpx.AsyncClient) -> None:
         said = {"description": secrets.token_hex(4)}
@@ -308,6 +386,10 @@ class Users(Traffic):
 
     async def wrong(self, client: httpx.AsyncClient, dead: int = 0) -> str:
         """Return "" if everything answers and pages say so, else the first thing that is not well. dead: a killed process."""
+        return await self.out(client, dead) or await self._unserved(client)
+
+    async def out(self, client: httpx.AsyncClient, dead: int = 0) -> str:
+        """Return "" if all processes answer, else the first thing that is not well."""
         answer = await self._look(client, "/api/v1/processes")
         if answer.status_code != 200:
             return f"{answer.status_code} {answer.text[:80]}"
@@ -325,11 +407,18 @@ class Users(Traffic):
             return f"servers: {[one['state']['state'] for one in servers]}"
         if dead in [one["state"]["pid"] for one in servers]:
             return f"server {dead} was killed and is listed"
+        return ""
+
+    async def _unserved(self, client: httpx.AsyncClient) -> str:
         state = (await self._look(client, "/api/v1/models/base")).json()["state"]
         page = (await self._look(client, "/servers/")).text
         if "not answer" in page:
             return f"the page says: {page[max(0, page.index('not answer') - 60) :][:100]}"
-        return "" if state == "ready" else f"base is {state}"
+        if state != "ready":
+            return f"base is {state}"
+        rollout = await self.rollout(client, "canary")
+        moves = rollout["rollout"]["state"] == "running" and rollout["in_force"] == 100 * SHARE
+        return "" if moves else f"the rollout of canary is {rollout['rollout']['state']}: {rollout['in_force']}"
 
     async def _look(self, client: httpx.AsyncClient, path: str) -> httpx.Response:
         address = f"http://{HOST}:{self._installation.web}{path}"
@@ -369,9 +458,42 @@ async def outage(installation: Installation, users: Users, client: httpx.AsyncCl
         told_s, unsaid = (0.0, "") if own else await moment(lambda: users.told(client, part, pid), out_s)
         if not own:
             await asyncio.sleep(max(0.0, began + out_s - time.monotonic()))
+        if part in ("redis", "s3"):
+            unsaid = unsaid or await users.accused(client)
     users.begin(f"{part}, {fault}: afterwards")
     whole_s, wrong = await moment(lambda: users.wrong(client, pid * own), WHOLE_S)
     print(f"| {part} | {fault} | {'-' if own else f'{told_s:.1f}'} | {whole_s:.1f} | {unsaid} | {wrong} |", flush=True)
+    return not unsaid and not wrong
+
+
+async def breach(installation: Installation, users: Users, client: httpx.AsyncClient) -> bool:
+    """Let the candidate of `faulty` fail while the database is stopped. Return whether each server takes it out by itself, and
+    the dashboard says so when the database is back."""
+    users.begin(", ".join(LAST))
+    began, failed = time.monotonic(), 0
+    async with installation.hurt("postgres", "stopped"):
+        for machine in installation.of("server"):
+            in_turn = 0
+            while in_turn < ENOUGH and time.monotonic() < began + WHOLE_S:
+                try:
+                    in_turn = in_turn + 1 if await users.infer(client, machine.up.http_url, "faulty") == 1 else 0
+                except Failed:
+                    failed, in_turn = failed + 1, 0
+                await asyncio.sleep(0.02)
+            print(
+                f"  {time.monotonic() - began:.1f} s: a server took the candidate out: {in_turn >= ENOUGH}", flush=True
+            )
+            if in_turn < ENOUGH:
+                return False
+    print(f"  {failed} requests of the candidate failed before", flush=True)
+
+    async def rolled_back() -> str:
+        rollout = (await users.rollout(client, "faulty"))["rollout"]
+        return "" if rollout["state"] == "rolled_back" else f"the rollout of faulty is {rollout['state']}"
+
+    said_s, unsaid = await moment(rolled_back, WHOLE_S)
+    whole_s, wrong = await moment(lambda: users.wrong(client), WHOLE_S)
+    print(f"| {LAST[0]} | {LAST[1]} | {said_s:.1f} | {whole_s:.1f} | {unsaid} | {wrong} |", flush=True)
     return not unsaid and not wrong
 
 
@@ -382,6 +504,7 @@ SLOWEST = (
     "SELECT kind, max(started_at - created_at), max(finished_at - started_at) "
     "FROM dashboard_job WHERE finished_at > started_at GROUP BY 1"
 )
+AGAIN = "SELECT kind, attempt, extract(epoch FROM started_at)::float8 FROM dashboard_job WHERE attempt > 0 ORDER BY id"
 TWICE = (
     "SELECT model_name, action, count(*) FROM dashboard_auditentry "
     "WHERE action IN ('version.publish', 'model.delete') AND model_name LIKE 'm%%' GROUP BY 1, 2 HAVING count(*) > 1"
@@ -403,18 +526,40 @@ async def ended_once(installation: Installation) -> bool:
     twice, stuck = installation.query(TWICE), installation.query(STUCK)
     for row in (*installation.query(JOBS), *installation.query(SLOWEST)):
         print("  ", *row)
+    for kind, attempt, began in installation.query(AGAIN):
+        hurt_at = max((at for at in installation.hurt_at if at < began), default=began)
+        print(f"   {kind} began again, attempt {attempt}, {began - hurt_at:.1f} s after a part was hurt")
     print(
         f"not ended: {left or 'none'}; done twice: {twice or 'none'}; uploads that stick: {stuck or 'none'}", flush=True
     )
     return not left and not twice and not stuck
 
 
-async def begin(users: Users, client: httpx.AsyncClient) -> str:
-    """Publish `base` and sign in. Return "" if everything is well then."""
-    if not await users.serves(client):
-        await users.publish(client, "base")
+async def begin(users: Users, client: httpx.AsyncClient, candidates: dict[str, bytes]) -> None:
+    """Publish the models, begin the rollouts, sign in, and wait until everything is well. candidates: by model."""
+    _, wrong = await moment(lambda: users.out(client), START_TIMEOUT_S)
+    assert not wrong, wrong
+    await users.publish(client, "base")
+    for name, content in candidates.items():
+        await users.begin_rollout(client, name, content)
     await users.sign_in(client)
-    return await users.wrong(client)
+    _, wrong = await moment(lambda: users.wrong(client), START_TIMEOUT_S)
+    assert not wrong, wrong
+
+
+def candidates(folder: Path) -> dict[str, bytes]:
+    """Return the second version of `canary`, which triples, and of `faulty`, which fails for every input but 0."""
+    onnx_scale(folder, "triples", 3.0)
+    fails = onnx_bytes(
+        [
+            helper.make_node("Cast", ["INPUT0"], ["place"], to=helper.TensorProto.INT64),
+            helper.make_node("Gather", ["values", "place"], ["OUTPUT0"]),
+        ],
+        [("INPUT0", "FP32", ["batch", 1])],
+        [("OUTPUT0", "FP32", ["batch", 1])],
+        {"values": np.zeros(1, np.float32)},
+    )
+    return {"canary": next((folder / "triples").rglob("*.onnx")).read_bytes(), "faulty": fails}
 
 
 async def measure(chosen: list[tuple[str, str]], seconds: float, keep: Path | None) -> bool:
@@ -432,20 +577,22 @@ async def measure(chosen: list[tuple[str, str]], seconds: float, keep: Path | No
         client = await running.enter_async_context(
             httpx.AsyncClient(trust_env=False, timeout=CLIENT_S, follow_redirects=True)
         )
-        _, wrong = await moment(lambda: begin(users, client), START_TIMEOUT_S)
-        assert not wrong, wrong
+        await begin(users, client, candidates(folder / "source"))
         good = True
         print("| part | fault | told after s | whole after s | not told | not whole |", flush=True)
         try:
             async with users.running(seconds):
                 for part, fault in chosen:
-                    good &= await outage(installation, users, client, part, fault)
+                    hurt = (installation, users, client)
+                    good &= await (breach(*hurt) if (part, fault) == LAST else outage(*hurt, part, fault))
                     users.begin("between")
-                    await asyncio.sleep(seconds / 2)
+                    await asyncio.sleep(seconds / 4)
             good &= await ended_once(installation)
         finally:
             users.report()
-        return good
+        good &= users.shares()
+        print(f"inference requests that failed though no server was hurt: {users.failed_for_nothing()}", flush=True)
+        return good and not users.failed_for_nothing()
 
 
 def main() -> int:
@@ -455,7 +602,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="an empty folder for all files, which stay")
     given = parser.parse_args()
     asked = [tuple(one.split(":")) for one in given.only.split(",") if one]
-    every = [(part, fault) for fault in FAULTS for part in PARTS]
+    every = [*((part, fault) for fault in FAULTS for part in PARTS), LAST]
     chosen = [one for wanted in asked for one in every if wanted in (one, one[:1])] or every
     return 0 if asyncio.run(measure(chosen, given.seconds, given.keep)) else 1
 

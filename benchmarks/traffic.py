@@ -7,16 +7,17 @@ import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, ClassVar
 
+import grpc
 import httpx
 
 from tests.support.serving_process import PATIENCE_S
 
 PAGES = ("/", "/models/", "/jobs/", "/servers/", "/activity/", "/models/base/")
 LISTS = ("models", "jobs", "audit", "servers", "models/base")
-INPUT = {"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [3.0]}
+INPUT: dict[str, Any] = {"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [3.0]}
 Ask = Callable[[httpx.AsyncClient], Awaitable[None]]
 
 
@@ -28,7 +29,7 @@ class Traffic:
     """Clients in a closed loop. asked, failures: how many, by phase and kind, and by phase, kind and reason.
 
     web: yields the address of the web process that gets the next request. token, password: of an administrator. inference: the
-    address of the inference server. model: an ONNX file that triples, and serves as `base`.
+    address of the inference server. model: an ONNX file that doubles, and serves as `base`.
     """
 
     PAUSE_S = 0.1  # between two requests of a client
@@ -76,12 +77,20 @@ class Traffic:
                 phase, began = self.phase, time.monotonic()
                 try:
                     await ask(client)
-                except (Failed, httpx.HTTPError) as error:
-                    self.failures[phase, kind, f"{type(error).__name__}: {error}"[:300]] += 1
+                except (Failed, httpx.HTTPError, grpc.aio.AioRpcError) as error:
+                    self.fail(phase, kind, time.monotonic() - began, error)
                 self.asked[phase, kind] += 1
                 took = time.monotonic() - began
                 self.slowest[phase, kind] = max(took, self.slowest.get((phase, kind), 0.0))
                 await asyncio.sleep(self.PAUSES.get(kind, self.PAUSE_S))
+
+    def fail(self, phase: str, kind: str, took: float, error: Exception) -> None:
+        """Keep why a request failed, and say it at the first time."""
+        what = f"{error.code().name}: {error.details()}" if isinstance(error, grpc.aio.AioRpcError) else str(error)
+        reason = f"{type(error).__name__}: {what}"[:300]
+        self.failures[phase, kind, reason] += 1
+        if self.failures[phase, kind, reason] == 1:
+            print(f"  {kind} failed after {took:.1f} s: {reason}", flush=True)
 
     async def _ask(self, client: httpx.AsyncClient, method: str, path: str, *good: int, **how: Any) -> httpx.Response:
         """Ask one of the web processes. Raises Failed for a status other than 200 and `good`."""
@@ -110,9 +119,21 @@ class Traffic:
         await self._ask(client, "GET", f"/api/v1/{random.choice(LISTS)}", headers=self._bearer)
 
     async def _infer(self, client: httpx.AsyncClient, name: str = "base") -> None:
-        answer = await client.post(f"{self._inference}/v2/models/{name}/infer", json={"inputs": [INPUT]})
-        if answer.status_code != 200 or answer.json()["outputs"][0]["data"] != [6.0]:
+        await self.infer(client, self._inference, name)
+
+    async def infer(self, client: httpx.AsyncClient, server: str, name: str) -> int:
+        """Ask a model at the address of a server, and return the version that answered. Raises Failed for a wrong answer."""
+        answer = await client.post(f"{server}/v2/models/{name}/infer", json={"inputs": [INPUT]})
+        if answer.status_code != 200:
             raise Failed(f"{answer.status_code} {answer.text}")
+        said = answer.json()
+        return self.checked(int(said["model_version"]), said["outputs"][0]["data"])
+
+    def checked(self, version: int, values: Sequence[float]) -> int:
+        """Return the version. Raises Failed if its answer is not `version` + 1 times the input."""
+        if list(values) != [INPUT["data"][0] * (version + 1)]:
+            raise Failed(f"version {version} answered {values}")
+        return version
 
     async def _publish(self, client: httpx.AsyncClient) -> None:
         """Publish a model, ask it, and delete it."""
@@ -123,15 +144,18 @@ class Traffic:
         await self._until(client, f"/api/v1/models/{name}", "unloaded")
         await self._ask(client, "DELETE", f"/api/v1/models/{name}?confirm={name}", 204, headers=self._bearer)
 
-    async def publish(self, client: httpx.AsyncClient, name: str) -> None:
-        files = {"model_name": name, "files": [{"path": "model.onnx", "size": len(self._model)}]}
+    async def publish(self, client: httpx.AsyncClient, name: str, further: bytes = b"") -> None:
+        """Publish a model, and wait until it is ready. further: the file of its next version, which gets no requests."""
+        model = further or self._model
+        files = {"model_name": name, "files": [{"path": "model.onnx", "size": len(model)}]}
         upload = (await self._ask(client, "POST", "/api/v1/uploads", 201, json=files, headers=self._bearer)).json()
         address = f"/api/v1/uploads/{upload['id']}"
-        sent = {"content": self._model, "headers": {**self._bearer, "Content-Type": "application/octet-stream"}}
+        sent = {"content": model, "headers": {**self._bearer, "Content-Type": "application/octet-stream"}}
         await self._ask(client, "PUT", f"{address}/files/0?offset=0", 204, **sent)
         await self._ask(client, "POST", f"{address}/complete", 202, headers=self._bearer)
         await self._until(client, address, "inspected")
-        await self._ask(client, "POST", f"{address}/publish", 201, 202, json={"make_live": True}, headers=self._bearer)
+        choices = {"load": False} if further else {"make_live": True}
+        await self._ask(client, "POST", f"{address}/publish", 201, 202, json=choices, headers=self._bearer)
         await self._until(client, address, "published")
         await self._until(client, f"/api/v1/models/{name}", "ready")
 
@@ -159,6 +183,6 @@ class Traffic:
                 if of == phase
             )
             print(f"{phase}: {counts}; failed {sum(n for (of, *_), n in self.failures.items() if of == phase)}")
-        for (phase, kind, reason), count in self.failures.most_common(60):
+        for (phase, kind, reason), count in self.failures.items():
             print(f"  {count:>5} {phase}, {kind}: {reason}")
         print(f"{self.asked.total():,} in all, {self.failures.total():,} failed", flush=True)

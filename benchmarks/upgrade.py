@@ -26,6 +26,7 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -57,6 +58,9 @@ COMMANDS = {
         "--pool=threads",
         "-c4",
         "--loglevel=INFO",
+        "--without-gossip",
+        "--without-mingle",
+        "--without-heartbeat",
     ),
     "watch": ("manage.py", "watch"),
     "up": ("manage.py", "up"),
@@ -275,8 +279,13 @@ def refusals(machines: Machines, program: Program) -> bool:
     return good
 
 
-def report_jobs(database: str) -> None:
+def report_jobs(database: str, folder: Path) -> None:
+    """Print what became of the jobs, which of them waited long, and the errors of the workers."""
     with psycopg.connect(database) as session:
+        late = session.execute(
+            "SELECT id, kind, attempt, created_at, queued_at, started_at, finished_at FROM dashboard_job "
+            "WHERE started_at - created_at > interval '8 s' ORDER BY id"
+        ).fetchall()
         rows = session.execute(
             "SELECT state, attempt, count(*) FROM dashboard_job GROUP BY state, attempt ORDER BY 1, 2"
         ).fetchall()
@@ -287,6 +296,15 @@ def report_jobs(database: str) -> None:
     print("jobs by state and attempt:", ", ".join(f"{state} {attempt}: {count}" for state, attempt, count in rows))
     for kind, waited, ran in waits:
         print(f"  {kind}: waited {waited.total_seconds():.1f} s at most, and ran {ran.total_seconds():.1f} s at most")
+    for number, kind, attempt, *times in late:
+        print(
+            f"  job {number}, {kind}, attempt {attempt}: made, queued, begun, ended",
+            *(f"{at:%H:%M:%S.%f}" for at in times),
+        )
+    for log in sorted(folder.glob("w[ao]*.log")):
+        lines = [line for line in log.read_text(errors="replace").splitlines() if " ERROR " in line]
+        for line, count in Counter(line.partition(" ERROR ")[2][:200] for line in lines).most_common(10):
+            print(f"  {log.name}: {count} x {line}")
 
 
 async def measure(older: Program, newer: Program, machines: Machines, traffic: Traffic, seconds: float) -> bool:
@@ -393,7 +411,7 @@ def main() -> int:
             good = asyncio.run(measure(older, newer, machines, traffic, given.seconds))
         finally:
             traffic.report()
-            report_jobs(database)
+            report_jobs(database, folder)
         return 0 if contract(machines, older, newer, folder / "contracted") and good else 1
 
 

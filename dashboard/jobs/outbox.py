@@ -74,7 +74,7 @@ class Outbox:
             self._away, _resting_until = False, 0.0
             if before or emptied:
                 old.update(to_send=True)
-            elif drained and Job.objects.filter(state=JobState.RUNNING).count() < settings.CELERY_WORKER_CONCURRENCY:
+            elif drained and Job.objects.filter(state=JobState.RUNNING).count() < _threads():
                 old.filter(queued_at__lt=timezone.now() - _TAKEN).update(to_send=True)
         ids = list(old.filter(to_send=True).order_by("pk").values_list("pk", flat=True))
         sent = sum(send(self._delay, pk) for pk in ids)
@@ -92,3 +92,9 @@ class Outbox:
             drained = not channel.client.llen(self._app.conf.task_default_queue)
         heartbeat.beat("queue")
         return emptied, drained
+
+
+def _threads() -> int:
+    """Return how many jobs the workers that answer run at once."""
+    workers = sum(one.name == "worker" and not one.silent for one in heartbeat.processes())
+    return int(max(1, workers) * settings.CELERY_WORKER_CONCURRENCY)

@@ -1,18 +1,21 @@
 """Runs a queued job once, in the process that claims its row first, and records the outcome."""
 
 import logging
+import time
 
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import InterfaceError, OperationalError, close_old_connections, connection, transaction
 from django.utils import timezone
 
 from dashboard.jobs.context import JobCancelled, JobContext, JobSuperseded
 from dashboard.jobs.kinds import Work, kind_of, kinds, kinds_beside
 from dashboard.models import Job
+from dashboard.shared import heartbeat
 from dashboard.shared.choices import JobState
 from dashboard.shared.exceptions import DashboardError, status_of
 
 logger = logging.getLogger(__name__)
 
+PATIENCE_S = 600.0  # a job's thread waits so long for a database that it has lost
 UNKNOWN = "Waits for a worker of a release that knows this kind of job"
 
 
@@ -28,7 +31,8 @@ def job_run(*, job_id: int, work: Work | None = None) -> None:
     if job is None:
         return
     with JobContext(job) as context:
-        _finish(job, *_outcome(context, work or kind_of(job.kind).run))
+        # A request does not wait for the database: `watch` takes its job for lost.
+        _finish(job, *_outcome(context, work or kind_of(job.kind).run), patience_s=PATIENCE_S if work is None else 0.0)
 
 
 def _is_unknown(job_id: int) -> bool:
@@ -64,7 +68,8 @@ def _claim(job_id: int, beside: list[str]) -> Job | None:
         if ahead is not None:
             own.update(step=_waits_for(ahead))
             return None
-        claimed = own.update(state=JobState.RUNNING, started_at=now, heartbeat_at=now, progress=0, step="", error="")
+        begins = {"state": JobState.RUNNING, "worker": heartbeat.own_key(), "started_at": now, "heartbeat_at": now}
+        claimed = own.update(**begins, progress=0, step="", error="")
         for row in rows:
             if claimed and row.pk == job_id:  # the others may have waited for another job until now
                 Job.objects.filter(kind__in=beside, state=JobState.QUEUED).update(step=_waits_for(row))
@@ -96,19 +101,35 @@ def _outcome(context: JobContext, work: Work) -> tuple[JobState | None, dict[str
     except Exception as error:
         if _lost_database(error):
             logger.error("job %s lost its database, and runs again when that is back", context.job.pk)
-            return None, {}
+            again = {"attempt": context.job.attempt + 1, "worker": "", "to_send": True, "step": "Queued again"}
+            return JobState.QUEUED, again
         logger.exception("job %s failed", context.job.pk)
         return JobState.FAILED, {"error": "The job failed unexpectedly; the worker's log has the details."}
     return JobState.SUCCEEDED, {"result": result or {}, "progress": 100}
 
 
 def _lost_database(error: Exception) -> bool:
-    """Return whether PostgreSQL has gone away or is stopping (class 57P), rather than refused a statement."""
+    """Return whether PostgreSQL went away or is stopping (57P), or PgBouncer says so (08), rather than refused a statement."""
     state = getattr(error.__cause__, "sqlstate", "")
-    return isinstance(error, OperationalError | InterfaceError) and (state is None or state.startswith("57P"))
+    return isinstance(error, OperationalError | InterfaceError) and (state is None or state.startswith(("57P", "08")))
 
 
-def _finish(job: Job, state: JobState | None, changes: dict[str, object]) -> None:
-    if state is not None:
-        own = Job.objects.filter(pk=job.pk, state=JobState.RUNNING, attempt=job.attempt)
-        own.update(state=state, finished_at=timezone.now(), **changes)
+def _finish(job: Job, state: JobState | None, changes: dict[str, object], *, patience_s: float) -> None:
+    """Store how the attempt ended, or that the job is queued again, as soon as the database answers.
+
+    After `patience_s` without it, `watch` takes the job for lost.
+    """
+    if state is None:
+        return
+    over = time.monotonic() + patience_s
+    while True:
+        now, own = timezone.now(), Job.objects.filter(pk=job.pk, state=JobState.RUNNING, attempt=job.attempt)
+        try:
+            own.update(state=state, **{"queued_at" if state == JobState.QUEUED else "finished_at": now}, **changes)
+        except (OperationalError, InterfaceError) as error:
+            if connection.in_atomic_block or time.monotonic() > over or not _lost_database(error):
+                raise
+            close_old_connections()
+            time.sleep(1.0)
+        else:
+            return

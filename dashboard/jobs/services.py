@@ -11,16 +11,19 @@ from django.utils import timezone
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
+from dashboard.jobs.context import HEARTBEAT_SECONDS
 from dashboard.jobs.kinds import kind_of, kinds
 from dashboard.jobs.outbox import send
 from dashboard.jobs.tasks import run_job
 from dashboard.models import Job, Model
 from dashboard.models.job import JobParams
+from dashboard.shared import heartbeat
 from dashboard.shared.choices import JobState
 from dashboard.shared.exceptions import Conflict
 
 MAX_ATTEMPTS = 3
 UNSEEN_S = 20.0  # more than the pause between two looks for lost jobs, and than that between two heartbeats of a job
+HEARD_S = 5.0  # after this time a new watcher has heard the processes of other machines
 UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
 ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
@@ -86,7 +89,8 @@ def job_request_cancel(*, job_id: int) -> None:
 def jobs_requeue_lost(*, older_than: timedelta = timedelta(seconds=30)) -> int:
     """Queue jobs again that a dead worker or the broker lost, and return their number. After MAX_ATTEMPTS a job fails.
 
-    A running job is lost if its last heartbeat is older than `older_than`. A queued job is announced again if no worker took it
+    A running job is lost if its last heartbeat is older than `older_than`, or if it has missed one and the process that ran it
+    is known to have ended. A queued job is announced again if no worker took it
     in that time, or in 20 times that time while workers are busy. This is harmless if the job was not lost.
     """
     now = timezone.now()
@@ -96,7 +100,11 @@ def jobs_requeue_lost(*, older_than: timedelta = timedelta(seconds=30)) -> int:
     lost = Job.objects.filter(
         Q(state=JobState.RUNNING, heartbeat_at__lt=cut) | Q(state=JobState.QUEUED, queued_at__lt=unheard)
     )
-    return sum(_requeue(job) for job in lost)
+    missed = now - timedelta(seconds=HEARTBEAT_SECONDS + 2)
+    quiet = Job.objects.filter(state=JobState.RUNNING, heartbeat_at__gte=cut, heartbeat_at__lt=missed).exclude(
+        worker=""
+    )
+    return sum(_requeue(job) for job in [*lost, *(job for job in quiet if heartbeat.has_ended(job.worker))])
 
 
 class LostJobs:
@@ -104,7 +112,7 @@ class LostJobs:
 
     def __init__(self) -> None:
         self._ran_at = time.monotonic()
-        self._from = 0.0
+        self._from = self._ran_at + HEARD_S
 
     def __call__(self) -> int:
         exists = Job.objects.exists()  # raises an error while the database is away
@@ -133,7 +141,7 @@ def _requeue(job: Job) -> bool:
         return _give_up(job, rows, state=JobState.FAILED, error=error, finished_at=now)
     else:
         moved = rows.update(
-            state=JobState.QUEUED, attempt=job.attempt + 1, queued_at=now, step="Queued again", to_send=True
+            state=JobState.QUEUED, attempt=job.attempt + 1, worker="", queued_at=now, step="Queued again", to_send=True
         )
     if moved:
         _queue_on_commit(job.pk)

@@ -46,6 +46,7 @@ class Job(models.Model):
     """One piece of long work. result: the JSON that the work returns, or an object with the HTTP `status` of its error.
 
     to_send: whether no queue has taken the job yet.
+    worker: the key of the process that runs the job (shared.heartbeat); "" if it gives no heartbeats.
     attempt: a fencing token; a worker that was wrongly taken for dead holds an older attempt and may not write.
     """
 
@@ -60,6 +61,7 @@ class Job(models.Model):
     result: "models.JSONField[dict[str, object], dict[str, object]]" = models.JSONField(default=dict)
     model = models.ForeignKey(Model, null=True, on_delete=models.SET_NULL, related_name="jobs")
     attempt = models.PositiveSmallIntegerField(default=0)
+    worker = models.CharField(max_length=300, default="", db_default="")
     to_send = models.BooleanField(default=False, db_default=False)
     cancel_requested = models.BooleanField(default=False)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")

@@ -6,7 +6,8 @@ from django.db import models
 class Heartbeat(models.Model):
     """A process of one machine. machine: the key of its data folder; process: its number; since: Unix time of its start.
 
-    All times are of the database's clock: beat_at is the last heartbeat, seen_at when its machine last told it.
+    All times are of the database's clock: beat_at is the last heartbeat, seen_at when its machine last told it. ended: whether
+    its machine knows that it has ended.
     """
 
     machine = models.CharField(max_length=32)
@@ -16,6 +17,7 @@ class Heartbeat(models.Model):
     since = models.BigIntegerField()
     beat_at = models.DateTimeField()
     seen_at = models.DateTimeField()
+    ended = models.BooleanField(default=False, db_default=False)
 
     class Meta:
         constraints = (

@@ -37,18 +37,19 @@ SELECT machine || ' ' || "table", at::text FROM dashboard_tablemark
 WHERE machine <> %s AND at > now() - make_interval(secs => %s)
 """
 _TELL = """
-WITH given AS (SELECT * FROM unnest(%(names)s::text[], %(pids)s::bigint[], %(since)s::bigint[], %(ages)s::float8[])
-    AS given (name, process, since, age)),
+WITH given AS (SELECT * FROM unnest(%(names)s::text[], %(pids)s::bigint[], %(since)s::bigint[], %(ages)s::float8[],
+    %(ended)s::boolean[]) AS given (name, process, since, age, ended)),
 gone AS (DELETE FROM dashboard_heartbeat WHERE CASE WHEN machine = %(machine)s
     THEN (name, process, since) NOT IN (SELECT name, process, since FROM given)
     ELSE seen_at < now() - make_interval(secs => %(forgotten)s) END),
 stale AS (DELETE FROM dashboard_tablemark WHERE at < now() - interval '1 day')
-INSERT INTO dashboard_heartbeat (machine, name, host, process, since, beat_at, seen_at)
-SELECT %(machine)s, name, %(host)s, process, since, now() - make_interval(secs => age), now() FROM given
-ON CONFLICT (machine, name, process, since) DO UPDATE SET beat_at = EXCLUDED.beat_at, seen_at = EXCLUDED.seen_at
+INSERT INTO dashboard_heartbeat (machine, name, host, process, since, beat_at, seen_at, ended)
+SELECT %(machine)s, name, %(host)s, process, since, now() - make_interval(secs => age), now(), ended FROM given
+ON CONFLICT (machine, name, process, since)
+DO UPDATE SET beat_at = EXCLUDED.beat_at, seen_at = EXCLUDED.seen_at, ended = EXCLUDED.ended
 """
 _BEATS = """
-SELECT name, host, process, since, extract(epoch FROM now() - beat_at)::float8 FROM dashboard_heartbeat
+SELECT name, host, process, since, extract(epoch FROM now() - beat_at)::float8, ended FROM dashboard_heartbeat
 WHERE machine <> %s ORDER BY id
 """
 
@@ -137,11 +138,12 @@ def _exchange() -> None:
             "pids": [one.pid for one in own],
             "since": [one.since for one in own],
             "ages": [max(0.0, one.age) for one in own],
+            "ended": [one.ended for one in own],
         }
         host = heartbeat.HOST
         _execute(_TELL, {**given, "machine": _machine(), "host": host, "forgotten": heartbeat.FORGOTTEN_AFTER_S})
         heard_s = max(0.0, now - found["since"])
-        beats = [[*row[:4], min(row[4], heard_s)] for row in _execute(_BEATS, [_machine()])]
+        beats = [[*row[:4], min(row[4], heard_s), row[5]] for row in _execute(_BEATS, [_machine()])]
         found |= {"told": now, "processes": beats}
     heartbeat.processes_of_others(found)
 

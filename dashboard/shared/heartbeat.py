@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from dashboard.shared.changes import HEARTBEATS, note_read
 HEARTBEAT_S = 2.0
 # After this time the pages report a process as silent; `up` waits longer before it replaces the process.
 SILENT_AFTER_S = 15.0
+# A process that has not given a heartbeat for this time is looked for.
+MISSED_S = 2 * HEARTBEAT_S
 # A process that was killed is listed for this time, unless another of its name starts on its machine.
 FORGOTTEN_AFTER_S = 3600.0
 
@@ -42,13 +44,14 @@ _SHARED = ("watch", "worker")  # another process of the name does the work of a 
 _OTHERS = "others"  # the file with the processes of other machines
 HOST = socket.gethostname()
 STARTED_S = int(time.time())  # when this process started, in unix time
+_given = threading.Event()  # set when this process has given a heartbeat
 _over = threading.Event()  # set when this process ends: a heartbeat that is still scheduled must not come back
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
     """A process that gave a heartbeat. since: Unix time of its start in seconds; age: seconds since its last heartbeat, as far
-    as this machine knows; here: whether it runs on this data folder."""
+    as this machine knows; here: whether it runs on this data folder; ended: whether its own machine knows that it has ended."""
 
     name: str
     host: str
@@ -56,6 +59,11 @@ class Process:
     since: int
     age: float
     here: bool = True
+    ended: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"{self.host} {self.pid} {self.since}"
 
     @property
     def silent(self) -> bool:
@@ -89,6 +97,7 @@ def beat(name: str) -> None:
         if not path.exists():
             forget_dead(name)
         path.touch()
+        _given.set()
 
 
 def beat_from_loop(name: str, call_soon: Callable[[Callable[[], None]], object]) -> None:
@@ -126,7 +135,21 @@ def processes() -> list[Process]:
 
 def processes_here() -> list[Process]:
     """Return the processes of this data folder, with the heartbeats of ENGINES."""
-    return [one for _, one in _files() if one.age <= FORGOTTEN_AFTER_S or lives(one)]
+    found = [one if one.age <= MISSED_S else replace(one, ended=not lives(one)) for _, one in _files()]
+    return [one for one in found if one.age <= FORGOTTEN_AFTER_S or not one.ended]
+
+
+def own_key() -> str:
+    """Return the key of this process; "" if it has given no heartbeat."""
+    return f"{HOST} {os.getpid()} {STARTED_S}" if _given.is_set() else ""
+
+
+def has_ended(key: str) -> bool:
+    """Return whether a process that gave heartbeats is known to have ended: its machine says so, or lists it no more."""
+    kept = processes_of_others()
+    if kept and abs(time.time() - kept.get("told", 0.0)) > SILENT_AFTER_S:
+        return False  # the other machines are not heard
+    return all(one.ended for one in _known() if one.key == key)
 
 
 def processes_of_others(found: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -194,7 +217,7 @@ def _silence(one: Process, found: list[Process], several: bool) -> Silence:
 def _known() -> list[Process]:
     kept = processes_of_others()
     recent = abs(time.time() - kept.get("at", 0.0)) < FORGOTTEN_AFTER_S
-    others = [Process(row[0], row[1], row[2], row[3], row[4], here=False) for row in kept.get("processes", ())]
+    others = [Process(*row[:5], here=False, ended=any(row[5:6])) for row in kept.get("processes", ())]
     return [*processes_here(), *(others if recent else ())]
 
 

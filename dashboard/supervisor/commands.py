@@ -139,7 +139,8 @@ def _watch() -> ProcessSpec:
 
 def _worker() -> ProcessSpec:
     # Threads end with the worker. They are enough, because a job's heavy work runs in separate processes.
-    options = ("--pool", "threads", "--loglevel", "INFO", "--without-gossip", "--without-mingle")
+    quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat")  # nobody reads Celery's own heartbeats
+    options = ("--pool", "threads", "--loglevel", "INFO", *quiet)
     # SIGTERM finishes the jobs under way; one that takes longer is queued again by `watch`.
     stop = ((signal.SIGTERM, 8.0), (signal.SIGQUIT, 3.0))
     command = ("-m", "celery", "--quiet", "-A", "dashboard", "--skip-checks", "worker", *options)

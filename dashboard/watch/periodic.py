@@ -93,7 +93,7 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
         PeriodicTask("read the usage log", 2.0, UsageReader().read),
         PeriodicTask("forget old usage", 3600.0, usage_forget),
         PeriodicTask("send jobs to the queue", 2.0, Outbox(run_job.app, run_job.delay)),
-        PeriodicTask("queue lost jobs again", 10.0, LostJobs()),
+        PeriodicTask("queue lost jobs again", 3.0, LostJobs()),
         PeriodicTask("finish broken-off publications", 30.0, publications_recover),
         PeriodicTask("ask the bucket", 5.0, _ask_bucket),
         PeriodicTask("bring the bucket up to date", 10.0, bucket_reconcile),

@@ -54,6 +54,19 @@ database._BUSY = 0.0
 options["pool"]["max_size"] = 500
 look()
 """
+# Jobs of these processes have missed a heartbeat. Prints how many of them run again, and what has become of each.
+LOST = """
+from datetime import timedelta
+from django.utils import timezone
+from dashboard.jobs.services import jobs_requeue_lost
+from dashboard.models import Job
+from dashboard.shared import heartbeat
+keys = dict((one.pid, one.key) for one in heartbeat.processes())
+then = timezone.now() - timedelta(seconds=10)
+jobs = [Job.objects.create(kind="x", state="running", heartbeat_at=then, worker=keys[pid]) for pid in {processes}]
+print(jobs_requeue_lost(), *(Job.objects.get(pk=job.pk).state for job in jobs))
+Job.objects.all().delete()
+"""
 KEY = "CONTROL" * 8
 
 
@@ -205,6 +218,8 @@ def test_each_machine_tells_which_process_of_which_machine_is_silent_and_forgets
     assert not machines.known(here.pid), "it ended"
     page = httpx.get(f"{machines.first}/health", trust_env=False, timeout=PATIENCE_S)
     assert page.status_code in (200, 302)
+    asks = LOST.format(processes=(killed.pid, there.pid))
+    assert finished(machines.folders[1], "manage.py", "shell", "--no-imports", "-c", asks) == "1 queued running"
     there.send_signal(signal.SIGCONT)
     wait_until(lambda: machines.silent() == {killed.pid}, PATIENCE_S, "the worker that goes on")
     assert os.uname().nodename in str(machines.get("processes")["results"])

@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +21,7 @@ from dashboard.jobs.kinds import Kind, kinds
 from dashboard.jobs.runner import UNKNOWN, job_run
 from dashboard.jobs.services import job_cancel, job_create, jobs_requeue_lost
 from dashboard.models import AuditEntry, Job
+from dashboard.shared import heartbeat
 from dashboard.shared.choices import JobState
 from dashboard.shared.exceptions import Conflict, Forbidden, Invalid, NotFound
 from tests.dashboard.web_process import migrate
@@ -161,6 +163,31 @@ def test_a_lost_job_is_queued_again_and_given_up_at_the_third_time(
     assert states == [JobState.QUEUED, JobState.QUEUED, JobState.FAILED]
     assert "died 3 times" in Job.objects.get().error
     assert unqueued == [job.pk, job.pk]
+
+
+def test_a_job_runs_again_soon_after_its_worker_has_ended_but_not_while_that_lives(
+    job: Job, kind: dict[str, Any], unqueued: list[int]
+) -> None:
+    with subprocess.Popen(["sleep", "60"]) as worker:
+        path = django_settings.HEARTBEAT_DIR / f"worker.{worker.pid}.1.{int(time.time()) + 1}"
+        path.touch()
+        os.utime(path, (time.time() - 40,) * 2)
+        (key,) = [one.key for one in heartbeat.processes() if one.pid == worker.pid]
+        silent = {"state": JobState.RUNNING, "heartbeat_at": timezone.now() - timedelta(seconds=10)}
+        Job.objects.update(**silent, worker=key)
+        assert jobs_requeue_lost() == 0, "it may be stopped or cut off, and go on"
+        worker.kill()
+    assert jobs_requeue_lost() == 1
+    heartbeat.beat("worker")
+    kind["run"] = lambda context: {"by": Job.objects.get().worker}
+    job_run(job_id=job.pk)
+    job.refresh_from_db()
+    assert (job.attempt, job.result) == (1, {"by": heartbeat.own_key()})
+    Job.objects.update(**silent)
+    assert jobs_requeue_lost() == 0, "this process lives"
+    heartbeat.forget()
+    heartbeat._over.clear()
+    assert jobs_requeue_lost() == 1, "it has ended in good order"
 
 
 def test_a_job_that_nobody_took_is_announced_again(

@@ -76,10 +76,10 @@ def test_a_job_that_a_worker_took_and_did_not_begin_is_sent_again(job: Job, sett
         assert watch() == "", "a worker has time to begin it"
 
 
-def test_a_job_that_lost_its_database_is_left_to_run_again(job: Job) -> None:
+def test_a_job_that_lost_its_database_is_queued_again(job: Job) -> None:
     job_run(job_id=job.pk)
     job.refresh_from_db()
-    assert job.state == JobState.RUNNING
+    assert (job.state, job.attempt, job.to_send, job.finished_at) == (JobState.QUEUED, 1, True, None)
 
 
 def test_after_a_time_without_the_database_workers_may_first_send_heartbeats(

@@ -149,6 +149,12 @@ def test_jobs_wait_in_the_database_while_the_queue_is_frozen_and_run_once(house:
         answer = house.client.post(f"{uploads[0]}/complete")
         assert answer.status_code == 202
         assert house.query(f"SELECT step FROM dashboard_job WHERE id = {answer.json()['job']}") == [(WAITS,)]
+        (beats,) = (house.up.data / "heartbeats").glob("worker.*")
+        log = house.up.data / "logs" / "worker.log"
+        wait_until(lambda: "Cannot connect to redis" in log.read_text(), what="a worker that connects again")
+        before = beats.stat().st_mtime
+        wait_until(lambda: beats.stat().st_mtime > before, what="its heartbeat meanwhile")
+        assert "worker" not in house.client.get("/health").text
     finally:
         house.queue.signal(signal.SIGCONT)
     wait_until(lambda: house.state(uploads[0]) == "inspected", what="the job that waited")
