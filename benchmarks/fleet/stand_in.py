@@ -44,6 +44,7 @@ _STEPS = [
     {"step": "switch", "ms": 0.2},
     {"step": "drain", "ms": 0.0, "under_way": 0},
 ]
+_OUTPUTS = [{"name": "OUTPUT0", "datatype": "FP32", "shape": [1, 4], "data": [1.0, 2.0, 3.0, 4.0]}]
 # Where the latencies of a small model lie: bucket -> share of the requests.
 _SPREAD = {"69": 0.08, "70": 0.56, "71": 0.2, "74": 0.05, "75": 0.05, "76": 0.03, "81": 0.01, "97": 0.01, "121": 0.01}
 
@@ -157,6 +158,8 @@ class StandIn:
             return 200, self.loads
         if (method, bare) == ("GET", "/v2"):
             return 200, {"name": "slipway", "version": VERSION, "extensions": _EXTENSIONS}
+        if path.startswith("/v2/models/") and bare.endswith("/infer"):
+            return 200, {"model_name": bare.split("/")[3], "model_version": "1", "outputs": _OUTPUTS}
         if headers.get("slipway-control-key") != self._key:
             return 403, {"error": "This API is restricted, expecting header 'slipway-control-key'"}
         if (fence := int(headers.get("slipway-fence", self._fence))) < self._fence:
