@@ -1,9 +1,10 @@
 """Reads of inference servers for pages and the API. Metrics history: metrics/selectors.py."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from django.db.models import Q, QuerySet
+from django.db.models import OuterRef, Q, QuerySet, Subquery
 
 from dashboard.models import ModelState, Server, ServerEnvironment, ServerEvent, WatchLease
 from dashboard.models.environment import PRODUCTION
@@ -148,20 +149,24 @@ class Outage(NamedTuple):
     end: datetime | None
 
 
-def outages(server: Server, since: datetime, until: datetime) -> list[Outage]:
-    """Return a server's outages that overlap a span of time; the oldest first."""
+def outages(servers: Iterable[Server], since: datetime, until: datetime) -> dict[int, list[Outage]]:
+    """Return each server's outages that overlap a span of time, the oldest first, by its key, in one query."""
     kinds = (*_WENT_DOWN, *_CAME_BACK)
-    events = ServerEvent.objects.filter(server=server, kind__in=kinds, process="", model_name="")
-    before = events.filter(at__lt=since).values_list("at", "kind").first()
-    found: list[Outage] = []
-    down = before[0] if before and before[1] in _WENT_DOWN else None
-    for at, kind in events.filter(at__gte=since, at__lte=until).order_by("at", "id").values_list("at", "kind"):
+    events = ServerEvent.objects.filter(kind__in=kinds, process="", model_name="")
+    before = events.filter(server=OuterRef("pk"), at__lt=since)
+    keys = [server.pk for server in servers]
+    last = Server.objects.filter(pk__in=keys).annotate(event=Subquery(before.values("pk")[:1])).values("event")
+    told = events.filter(Q(pk__in=last) | Q(server__in=keys, at__gte=since, at__lte=until)).order_by("at", "id")
+    found: dict[int, list[Outage]] = {key: [] for key in keys}
+    down: dict[int, datetime] = {}
+    for key, at, kind in told.values_list("server", "at", "kind"):
         if kind in _WENT_DOWN:
-            down = down or at
-        elif down is not None:
-            found.append(Outage(down, at))
-            down = None
-    return found if down is None else [*found, Outage(down, None)]
+            down.setdefault(key, at)
+        elif key in down:
+            found[key].append(Outage(down.pop(key), at))
+    for key, at in down.items():
+        found[key].append(Outage(at, None))
+    return found
 
 
 def all_down() -> list[Server]:

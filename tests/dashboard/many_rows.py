@@ -31,6 +31,7 @@ from dashboard.models import (
     RolloutSample,
     Server,
     ServerEvent,
+    ServerState,
     Version,
 )
 from dashboard.models.release import CheckStep
@@ -120,6 +121,24 @@ def deepen(server: Server, model: Model, *, versions: int, releases: int) -> Non
     ]
     ReleaseCheck.objects.bulk_create(passed, batch_size=BATCH)
     ModelState.objects.filter(model_name=model.name).update(version=newest + versions)
+
+
+def add_servers(like: Server, count: int) -> list[Server]:
+    """Servers that serve the same as another one, and did not answer for a second a minute ago."""
+    at = {"http_url": "http://x", "grpc_url": "x", "metrics_url": "http://x", "environment": like.environment}
+    added = [Server.objects.create(name=f"more-{number}", **at) for number in range(count)]
+    states, syncs = like.model_states.all(), ModelSync.objects.filter(server=like)
+    now = timezone.now()
+    for server in added:
+        ServerState.objects.create(server=server, state="ready")
+        for rows in (states, syncs):
+            copies = list(rows)
+            for row in copies:
+                row.pk, row.server = None, server
+            rows.model.objects.bulk_create(copies, batch_size=BATCH)
+        for kind, ago in (("unreachable", 61), ("ready", 60)):
+            ServerEvent.objects.create(server=server, kind=kind, at=now - timedelta(seconds=ago))
+    return added
 
 
 def add_people(numbers: range) -> None:

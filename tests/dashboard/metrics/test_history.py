@@ -308,6 +308,6 @@ def test_instances_are_apart_for_hours_and_not_in_coarser_spans(server: Server):
 @pytest.mark.parametrize("name", ["", "digits"])
 def test_a_chart_reads_the_rows_of_its_model_only(server: Server, name: str):
     store(server, NOW - 3, 3, digits=1, other=1)
-    found = metrics_rows(server, name, 1, NOW - 3, NOW)
+    found = metrics_rows([server.pk], name, 1, NOW - 3, NOW)
     assert "model_name=? AND version=? AND at>? AND at<?" in found.explain()
     assert {(row.model_name, row.at) for row in found} == {(name, at) for at in range(NOW - 3, NOW)}
