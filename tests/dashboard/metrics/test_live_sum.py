@@ -95,6 +95,11 @@ def test_a_server_that_hangs_or_is_lost_is_missing_until_it_is_back_and_a_new_on
             assert lost["message"].startswith("None of 2 servers answers: ")
             await asyncio.to_thread(second.start)
             await told(queue, lambda found: found.get("missing") == ["one"])
+            await sync_to_async(Server.objects.all().delete)()
+            gone = await told(queue, lambda found: found["type"] == "lost")
+            assert gone["message"] == "There is no server in production."
+            await sync_to_async(add)("three", second)
+            await told(queue, lambda found: found.get("server") == "three")
         assert len(feeds) == 0
         assert not [task for task in asyncio.all_tasks() if "live feed" in task.get_name()]
 
