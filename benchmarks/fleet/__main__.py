@@ -3,7 +3,9 @@
 python -m benchmarks.fleet [--servers 8 50 200] [--models 26] [--busy 3] [--seconds 30] [--statements]
 
 CPU is CPU time, so that other programs on the machine count little. A change is a new release of one model. Its time is from
-the commit until the last server has loaded it, by the servers' own clocks. `python -m benchmarks.fleet costs` measures the rest (costs.py).
+the commit until the last server has loaded it, by the servers' own clocks.
+
+`python -m benchmarks.fleet costs` measures the rest (costs.py).
 """
 
 import argparse

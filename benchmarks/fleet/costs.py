@@ -2,7 +2,7 @@
 
 python -m benchmarks.fleet costs [servers] [models] [--servers 3 50 200] [--models 1000 10000] [--viewers 50] [--seconds 20]
 
-`servers`: live charts, history and inference requests with so many stand-ins of production, beside one `manage.py watch`.
+`servers`: live charts, history and inference requests with so many stand-ins of production, without `watch`.
 `models`: the pages with rows of so many models on REPORTING servers. CPU is CPU time, so that other programs count little.
 """
 
@@ -64,19 +64,37 @@ def main(arguments: list[str]) -> None:
 
 
 # -- servers ---------------------------------------------------------------------------------------------------------
+class Fleet(House):
+    """Stand-ins that serve every model, as the database says, and no `watch`."""
+
+    def _fill(self) -> None:
+        from dashboard.models import ModelState, Server, ServerState
+
+        super()._fill()
+        ServerState.objects.update(state="ready")
+        for server in Server.objects.all():
+            names = map(_name, range(self._models))
+            ModelState.objects.bulk_create(
+                ModelState(server=server, model_name=name, version=1, state="READY") for name in names
+            )
+
+    def _start(self) -> None:
+        self._start_stand_ins("--loaded")
+
+
 def _print_servers(servers: int, given: argparse.Namespace) -> None:
-    with House(servers, MODELS, BUSY) as house:
-        house.settled()
+    with Fleet(servers, MODELS, BUSY) as house:
         web = house.web()
-        print(f"\n| viewers, {servers} servers | cores of web | of PostgreSQL | statements | messages | parts a second |")
+        print(
+            f"\n| viewers, {servers} servers | cores of web | of PostgreSQL | statements | messages | parts a second |"
+        )
         print("| --- | --- | --- | --- | --- | --- |")
         for row in _viewers(house, web, given.viewers, given.seconds):
             print(row, flush=True)
-        with house.watch_stopped():
-            _fill_history(house)
-            print(f"\n{HEAD.format(f'one answer, {servers} servers')}")
-            for name, cost in _answers(house, web):
-                print(_row(name, cost), flush=True)
+        _fill_history(house)
+        print(f"\n{HEAD.format(f'one answer, {servers} servers')}")
+        for name, cost in _answers(house, web):
+            print(_row(name, cost), flush=True)
         print(f"web: {web.process.memory_info().rss >> 20} MiB resident", flush=True)
 
 
@@ -98,7 +116,9 @@ def _viewers(house: House, web: Web, many: int, seconds: float) -> Iterator[str]
         found = []
 
         def work(name: str = name, count: int = count, watched: Sequence[tuple[str, Sequence[str]]] = watched) -> None:
-            watching = watch(web, web.process.pid, name, count, any(parts for _, parts in watched), False, seconds, watched)
+            watching = watch(
+                web, web.process.pid, name, count, any(parts for _, parts in watched), False, seconds, watched
+            )
             found.append(asyncio.run(watching))  # noqa: B023  # called in this turn of the loop
 
         cost = house.cost(work)
@@ -117,7 +137,11 @@ def _answers(house: House, web: Web) -> Iterator[tuple[str, Cost]]:
             return _cost(house, web, client, path, times)
 
         for span, seconds in SPANS.items():
-            for what, more in (("of all", ""), ("of a model", f"&model={name}"), ("apart", f"&model={name}&version=servers")):
+            for what, more in (
+                ("of all", ""),
+                ("of a model", f"&model={name}"),
+                ("apart", f"&model={name}&version=servers"),
+            ):
                 yield f"history {what}, {span}", asked(f"/metrics?start={end - seconds}&end={end}{more}")
         for path in ("/", "/models/", f"/models/{name}/", f"/models/{name}/playground", "/servers/", "/environments/"):
             yield f"`{path}`", asked(path)
@@ -194,27 +218,19 @@ class Rows(House):
         from django.core.management import call_command
 
         from dashboard.access.authorisation import Actor
-        from dashboard.models import Model, ModelState, ModelSync, Server, ServerState
-        from tests.dashboard.many_rows import add_models, add_samples
+        from dashboard.models import Server, ServerState
+        from tests.dashboard.many_rows import add_models, add_samples, add_servers
         from tests.support.model_pages import model_name
 
         call_command("migrate", verbosity=0)
         self.actor = Actor(user=get_user_model().objects.create_superuser("admin"))
-        at = {"http_url": "http://x", "grpc_url": "x", "metrics_url": "http://x"}
-        first, *others = [Server.objects.create(name=f"s-{port}", **at) for port in self.ports]
-        for server in (first, *others):
-            ServerState.objects.create(server=server, state="ready")
+        first = Server.objects.create(name="local", http_url="http://x", grpc_url="x", metrics_url="http://x")
+        ServerState.objects.create(server=first, state="ready")
         before = self.bytes()
         (self._folder / "data" / "models").mkdir(parents=True, exist_ok=True)
         add_models(first, range(self._models), versions=2, releases=2)
         self.each = (self.bytes() - before) / self._models
-        for server in others:
-            states = ModelState.objects.filter(server=first).values_list("model_name", "version")
-            rows = [ModelState(server=server, model_name=name, version=version, state="READY") for name, version in states]
-            ModelState.objects.bulk_create(rows, batch_size=1000)
-            models = Model.objects.values_list("pk", flat=True)
-            syncs = [ModelSync(server=server, model_id=pk, applied_generation=1) for pk in models]
-            ModelSync.objects.bulk_create(syncs, batch_size=1000)
+        add_servers(first, REPORTING - 1)
         self.each_on_server = (self.bytes() - before) / self._models - self.each
         add_samples(first, [model_name(number) for number in range(20)], time.time())
 
@@ -243,24 +259,22 @@ def _print_models(models: int, _: argparse.Namespace) -> None:
         print(HEAD.format(f"one answer, {models} models"))
         one = f"/models/{model_name(models // 2)}"
         last = models // 100
-        paths = [
-            *("/", "/models/", f"/models/?page={last}", "/models/?q=model_99", "/models/?sort=-rps", "/?part=busy", "/health"),
-            *(f"{one}/", f"{one}/playground", "/servers/", f"/servers/s-{house.ports[0]}/", "/environments/", "/places"),
-            *("/rollouts/", "/deployments/", "/objectives/", "/benchmark/", "/api/v1/models", "/api/v1/servers"),
-        ]
+        lists = f"/ /models/ /models/?page={last} /models/?q=model_99 /models/?sort=-rps /?part=busy /health"
+        others = "/servers/ /servers/local/ /environments/ /places /rollouts/ /jobs/ /api/v1/models /api/v1/servers"
         with httpx.Client(base_url=web.url, cookies=web.cookies, timeout=600.0, trust_env=False) as client:
-            for path in paths:
-                if client.get(path).status_code == 200:
-                    print(_row(f"`{path}`", _cost(house, web, client, path, TIMES)), flush=True)
+            for path in f"{lists} {one}/ {one}/playground {others}".split():
+                print(_row(f"`{path}`", _cost(house, web, client, path, TIMES)), flush=True)
 
             def changed() -> None:
-                state = ModelState.objects.filter(server__name=f"s-{house.ports[1]}").first()
+                state = ModelState.objects.filter(server__name="local").first()
                 assert state is not None
                 state.save()
                 client.get("/models/").raise_for_status()
 
             spent = house.spent(changed)
-            print(f"`/models/` after a change: {1000 * spent['web']:.0f} ms of CPU, PostgreSQL {1000 * spent['postgres']:.0f}")
+            print(
+                f"`/models/` after a change: {1000 * spent['web']:.0f} ms of CPU, PostgreSQL {1000 * spent['postgres']:.0f}"
+            )
         print(f"web: {web.process.memory_info().rss >> 20} MiB resident", flush=True)
 
 

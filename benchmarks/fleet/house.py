@@ -6,8 +6,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,12 +72,18 @@ class House:
         return self
 
     def _start(self) -> None:
-        command = ("-m", "benchmarks.fleet.stand_in", *self._given())
-        self._program("stand_ins", *command, stdin=subprocess.PIPE)
-        wait_until(lambda: self._answers(self.ports[-1]), LONG_S, "the stand-ins")
+        self._start_stand_ins()
         self._program("watch", "-c", "import django; django.setup()" + WATCH)
 
-    def __exit__(self, *_: object) -> None:
+    def _start_stand_ins(self, *more: str) -> None:
+        command = ("-m", "benchmarks.fleet.stand_in", *more, *self._given())
+        self._program("stand_ins", *command, stdin=subprocess.PIPE)
+        wait_until(lambda: self._answers(self.ports[-1]), LONG_S, "the stand-ins")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            for log in sorted(self._folder.glob("*.log")):
+                print(f"--- {log.name}\n{log.read_text(errors='replace')[-2000:]}", file=sys.stderr)
         self._stack.close()
 
     def _given(self) -> list[str]:
@@ -133,15 +139,6 @@ class House:
         client.force_login(self.actor.user)
         cookies = {settings.SESSION_COOKIE_NAME: client.cookies[settings.SESSION_COOKIE_NAME].value}
         return Web(f"http://{HOST}:{port}", cookies, process)
-
-    @contextmanager
-    def watch_stopped(self) -> Iterator[None]:
-        """Stop `watch`, so that the database works for the web process only."""
-        self._watch.suspend()
-        try:
-            yield
-        finally:
-            self._watch.resume()
 
     # -- changes and their arrival ---------------------------------------------------------------------------------
     def publish(self, name: str) -> tuple[int, float]:

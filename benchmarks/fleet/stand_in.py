@@ -114,12 +114,13 @@ class Counters:
 class StandIn:
     """One server. mode: "well", "hang", "refuse" or "flap"."""
 
-    def __init__(self, port: int, repository: Repository, key: str, busy: int) -> None:
+    def __init__(self, port: int, repository: Repository, key: str, busy: int, loaded: bool = False) -> None:
         self.port, self.mode = port, "well"
         self.loads: list[tuple[str, int | None, float]] = []
         self.open: set[Connection] = set()
         self._repository, self._key, self._busy = repository, key, busy
-        self._serving: dict[str, tuple[int | None, list[int]]] = {}
+        names = repository.names() if loaded else ()
+        self._serving = {name: found for name in names if (found := repository.model(name)) is not None}
         self._unloaded: dict[str, list[int]] = {}
         self._began: dict[str, float] = {}
         self._fence = 0
@@ -374,7 +375,7 @@ async def flap(servers: list[StandIn]) -> None:
 
 async def run(given: argparse.Namespace) -> None:
     repository = Repository(given.repository)
-    servers = {port: StandIn(port, repository, given.key, given.busy) for port in given.ports}
+    servers = {port: StandIn(port, repository, given.key, given.busy, given.loaded) for port in given.ports}
     for server in servers.values():
         await server.listen()
     print("ready", flush=True)
@@ -391,6 +392,7 @@ def main() -> None:
     parser.add_argument("--key", required=True)
     parser.add_argument("--ports", type=int, nargs="+", required=True)
     parser.add_argument("--busy", type=int, default=3)
+    parser.add_argument("--loaded", action="store_true", help="every model is loaded at the start")
     with suppress(KeyboardInterrupt):
         asyncio.run(run(parser.parse_args()))
 

@@ -173,9 +173,11 @@ class SumFeed(Feed):
                 if isinstance(message, Lost):
                     silent[message.server] = message.reason
                 elif isinstance(message, Point):
-                    silent.pop(message.server, None)
                     if message.tick.seconds < LONGEST_SECOND_S:
+                        silent.pop(message.server, None)
                         waiting[message.server].append(message)
+                    else:
+                        silent[message.server] = f"{message.server} is late"
             if any(waiting.values()) and all(points or name in silent for name, points in waiting.items()):
                 missing = [name for name, points in waiting.items() if not points]
                 self._hand_out(together([points.popleft() for points in waiting.values() if points], missing))

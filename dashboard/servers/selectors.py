@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 
 from dashboard.models import ModelState, Server, ServerEnvironment, ServerEvent, WatchLease
 from dashboard.models.environment import PRODUCTION
 from dashboard.servers.server_state import BUILD, PROCESSES, VERSION
 from dashboard.servers.services import LOCAL
 from dashboard.shared import heartbeat
-from dashboard.shared.choices import EventKind, ServerStatus
+from dashboard.shared.choices import EventKind, ServerStatus, version_word
 from dashboard.shared.exceptions import Invalid, NotFound
 from repository.core.server_version import is_compiled
 
@@ -54,9 +54,9 @@ def server_asked(name: str = "") -> Server:
     return server_get(name or LOCAL)
 
 
-def offered_servers() -> list[tuple[str, str]]:
-    """Return the names and labels of the servers that a page offers for requests; [] if there is only LOCAL."""
-    found = [(one.name, environment_of(one)) for one in servers()]
+def offered_servers(rows: Iterable[Server]) -> list[tuple[str, str]]:
+    """Return the names and labels of these servers, which a page offers for requests; [] if there is only LOCAL."""
+    found = [(one.name, environment_of(one)) for one in rows]
     return [(name, f"{name}, {environment}") for name, environment in found] if [*dict(found)] != [LOCAL] else []
 
 
@@ -173,6 +173,24 @@ def all_down() -> list[Server]:
     """Return all servers of production with their states if none of them answers; else []."""
     rows = list(production_servers())
     return [] if any(map(answers, rows)) else rows
+
+
+class VersionCount(NamedTuple):
+    """The number of versions of which a server reports a state, and of those that are ready."""
+
+    ready: int
+    total: int
+
+
+def version_counts(servers: Iterable[Server]) -> dict[int, VersionCount]:
+    """Return the VersionCount of each server by its key, in one query."""
+    counts = {server.pk: VersionCount(0, 0) for server in servers}
+    rows = ModelState.objects.filter(server__in=[*counts]).order_by().values_list("server", "state", "condition", "failed")
+    for key, state, condition, failed, number in rows.annotate(number=Count("pk")):
+        ready, total = counts[key]
+        is_ready = version_word(state, condition, failed) == "ready"
+        counts[key] = VersionCount(ready + number * is_ready, total + number)
+    return counts
 
 
 def model_states(*, server: Server | None = None, model_name: str = "") -> QuerySet[ModelState]:

@@ -52,7 +52,6 @@ PAGES = (
     "/environments/",
     "/environments/production/",
     f"/metrics?start={time.time() - 900}&end={time.time() + 900}&model=model_000&version=servers",
-    "/objectives/",
     "/activity/",
     "/activity/?who=olga&model=model_000",
     "/settings/",

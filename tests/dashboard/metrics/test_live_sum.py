@@ -49,6 +49,24 @@ def test_rates_and_memory_add_up_and_percentiles_are_of_all_requests():
     assert everything["total"] == figures
 
 
+def test_servers_that_are_late_every_second_are_lost():
+    async def scenario() -> Message:
+        feed, news = live.SumFeed(live.LiveFeeds(), "production"), asyncio.Queue[Message]()
+        queue: asyncio.Queue[Message] = asyncio.Queue()
+        feed._queues.add(queue)
+        adding = asyncio.create_task(feed._add_points(["a", "b"], news))
+        for name in ("a", "b"):
+            slow = tick(100.0, digits=usage(1, 1000))
+            news.put_nowait(point(name, Tick(slow.time, 2.0, slow.models, slow.process)))
+        async with asyncio.timeout(PATIENCE_S):
+            message = await queue.get()
+        adding.cancel()
+        return message
+
+    lost = orjson.loads(async_to_sync(scenario)().text())
+    assert lost == {"type": "lost", "server": "", "message": "None of 2 servers answers: a is late."}
+
+
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[list[FixedServer]]:
     with fixed_server(tmp_path / "models") as one, fixed_server(tmp_path / "models") as other:
