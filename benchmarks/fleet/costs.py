@@ -25,8 +25,7 @@ from benchmarks.fleet.house import House, Web
 PARTS = ("servers", "models")
 MODELS, BUSY = 4, 3
 REPORTING = 3  # the servers of the rows of models
-TIMES = 5  # requests of each page
-ASKED = 300  # inference requests
+ASKED = 60  # inference requests for each request of a page
 HOUR = 3600.0
 SPANS = {"5 min": 300.0, "1 h": HOUR, "1 day": 24 * HOUR}
 # Which rows the history has: resolution -> seconds back. Charts of these spans read no others.
@@ -49,6 +48,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[], help="both without")
     parser.add_argument("--servers", type=int, nargs="+", default=[3, 50, 200])
     parser.add_argument("--models", type=int, nargs="+", default=[1000, 10_000])
+    parser.add_argument("--times", type=int, default=5, help="requests of each page")
     parser.add_argument("--viewers", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=20.0, help="length of each measurement of viewers")
     given = parser.parse_args(arguments)
@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> None:
         return
     for part, count in wanted:  # each in a process of its own, as in __main__
         command = [sys.executable, "-m", "benchmarks.fleet", "costs", part, f"--{part}", str(count)]
-        rest = ["--viewers", str(given.viewers), "--seconds", str(given.seconds)]
+        rest = ["--times", str(given.times), "--viewers", str(given.viewers), "--seconds", str(given.seconds)]
         subprocess.run([*command, *rest], check=True)
 
 
@@ -85,16 +85,16 @@ class Fleet(House):
 def _print_servers(servers: int, given: argparse.Namespace) -> None:
     with Fleet(servers, MODELS, BUSY) as house:
         web = house.web()
+        _fill_history(house)
+        print(f"\n{HEAD.format(f'one answer, {servers} servers')}")
+        for name, cost in _answers(house, web, given.times):
+            print(_row(name, cost), flush=True)
         print(
             f"\n| viewers, {servers} servers | cores of web | of PostgreSQL | statements | messages | parts a second |"
         )
         print("| --- | --- | --- | --- | --- | --- |")
         for row in _viewers(house, web, given.viewers, given.seconds):
             print(row, flush=True)
-        _fill_history(house)
-        print(f"\n{HEAD.format(f'one answer, {servers} servers')}")
-        for name, cost in _answers(house, web):
-            print(_row(name, cost), flush=True)
         print(f"web: {web.process.memory_info().rss >> 20} MiB resident", flush=True)
 
 
@@ -129,11 +129,11 @@ def _viewers(house: House, web: Web, many: int, seconds: float) -> Iterator[str]
         )
 
 
-def _answers(house: House, web: Web) -> Iterator[tuple[str, Cost]]:
+def _answers(house: House, web: Web, times: int) -> Iterator[tuple[str, Cost]]:
     name, end = _name(0), time.time()
     with httpx.Client(base_url=web.url, cookies=web.cookies, timeout=120.0, trust_env=False) as client:
 
-        def asked(path: str, times: int = TIMES) -> Cost:
+        def asked(path: str) -> Cost:
             return _cost(house, web, client, path, times)
 
         for span, seconds in SPANS.items():
@@ -148,8 +148,8 @@ def _answers(house: House, web: Web) -> Iterator[tuple[str, Cost]]:
     infer = f"/api/v1/models/{name}/infer?server=s-{house.ports[0]}"
     headers = {"Authorization": f"Bearer {_token(house)}"}
     with httpx.Client(base_url=web.url, headers=headers, timeout=60.0, trust_env=False) as client:
-        yield "an inference request", _cost(house, web, client, infer, ASKED, 1)
-        yield "an inference request, 8 at once", _cost(house, web, client, infer, ASKED, 8)
+        yield "an inference request", _cost(house, web, client, infer, ASKED * times, 1)
+        yield "an inference request, 8 at once", _cost(house, web, client, infer, ASKED * times, 8)
 
 
 def _cost(house: House, web: Web, client: httpx.Client, path: str, times: int, at_once: int = 0) -> Cost:
@@ -247,7 +247,7 @@ class Rows(House):
         return int(found[0]) if found else 0
 
 
-def _print_models(models: int, _: argparse.Namespace) -> None:
+def _print_models(models: int, given: argparse.Namespace) -> None:
     from tests.support.model_pages import model_name
 
     with Rows(REPORTING, models, 0) as house:
@@ -263,7 +263,7 @@ def _print_models(models: int, _: argparse.Namespace) -> None:
         others = "/servers/ /servers/local/ /environments/ /places /rollouts/ /jobs/ /api/v1/models /api/v1/servers"
         with httpx.Client(base_url=web.url, cookies=web.cookies, timeout=600.0, trust_env=False) as client:
             for path in f"{lists} {one}/ {one}/playground {others}".split():
-                print(_row(f"`{path}`", _cost(house, web, client, path, TIMES)), flush=True)
+                print(_row(f"`{path}`", _cost(house, web, client, path, given.times)), flush=True)
 
             def changed() -> None:
                 state = ModelState.objects.filter(server__name="local").first()
