@@ -120,7 +120,7 @@ batch-soak: $(VENV)/.installed-dev  ## Send a million rows (BATCH_ROWS) through 
 replay-soak: $(VENV)/.installed-dev  ## Replay a million captured requests (REPLAY_REQUESTS) while the worker is killed, and compare what is counted.
 	$(BIN)/python -m benchmarks.replay_soak --requests $(or $(REPLAY_REQUESTS),1000000)
 
-bench-fleet: $(VENV)/.installed-dev  ## Measure what 8, 50 and 200 servers cost one watcher. BENCH=--servers 200 narrows it.
+bench-fleet: $(VENV)/.installed-dev  ## Measure what 8, 50 and 200 servers cost one watcher (BENCH=--servers 200 narrows it); BENCH=costs: viewers, charts, requests, models.
 	$(BIN)/python -m benchmarks.fleet $(BENCH)
 
 rolling-upgrade: $(VENV)/.installed-dev  ## Send a million requests (UPGRADE_REQUESTS) through HAProxy while servers are replaced and killed; count failures.

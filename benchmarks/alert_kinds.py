@@ -172,6 +172,34 @@ def queue(pending: Callable[[int], int], seconds: int) -> Event:
     return event
 
 
+def uneven(seconds: int) -> Event:
+    """Two servers of an environment share 100 requests a second; one of them gets two thirds for so long."""
+
+    def event(house: House, name: str) -> Iterator[None]:
+        from dashboard.metrics.samples import Sample, encode
+        from dashboard.metrics.usage import Usage
+        from dashboard.models import MetricSample, Server, ServerEnvironment, ServerState
+
+        environment = ServerEnvironment.objects.create(name=name)
+        at = {"http_url": "http://x", "grpc_url": "x", "metrics_url": "http://x", "environment": environment}
+        several = [Server.objects.create(name=f"{name}-{number}", **at) for number in range(2)]
+        for server in several:
+            ServerState.objects.create(server=server, state="ready")
+        begin = last = int(house.now.timestamp()) // 10 * 10
+        while last - begin < seconds + 120:
+            for start in range(last, int(house.now.timestamp()) // 10 * 10, 10):
+                busiest = 667 if start - begin < seconds else 500
+                for server, requests in zip(several, (busiest, 1000 - busiest), strict=True):
+                    data = encode(Sample(Usage(success=requests).pack()))
+                    row = {"model_name": "", "version": 0, "resolution": 10, "at": start, "data": data}
+                    MetricSample.objects.create(server=server, **row)
+                last = start + 10
+            yield
+        environment.delete()
+
+    return event
+
+
 def rolled_back(state: str, seconds: float) -> Event:
     def event(house: House, name: str) -> Iterator[None]:
         from dashboard.models import Model, Rollout
@@ -247,6 +275,7 @@ KINDS = (
     ),
     Kind("memory", share("memory", 0.03, 90), "3 % left for 90 s", share("memory", 0.03, 27), "for 27 s"),
     Kind("disk", share("disk", 0.001, 90), "0.1 % left for 90 s", share("disk", 0.001, 27), "for 27 s"),
+    Kind("skew", uneven(420), "two thirds on one of two, for 7 min", uneven(200), "for 200 s"),
     Kind(
         "guardrail",
         rolled_back("rolled_back", 90),

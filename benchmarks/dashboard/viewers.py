@@ -3,8 +3,8 @@
 import asyncio
 import random
 import time
-from collections.abc import Coroutine
-from typing import Any, NamedTuple
+from collections.abc import Coroutine, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import aiohttp
 
@@ -20,6 +20,15 @@ PAUSE_S, PAUSE_OF_ANSWERS, LONGEST_PAUSE_S = 1.0, 5, 10.0
 CHANGE_EVERY_S = 10.0
 # The pages that viewers open, one third each: the overview, the list, one model.
 WATCHED = (("/ws/live/", OPEN_OVERVIEW), ("/ws/live/", OPEN_LIST), (f"/ws/live/?model={model_name(0)}", OPEN_MODEL))
+
+
+class Site(Protocol):
+    """A dashboard, and the session of a person who sees everything."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def cookies(self) -> dict[str, str]: ...
 
 
 class Watching(NamedTuple):
@@ -90,13 +99,21 @@ async def _measure(house: House, viewers: int, seconds: float) -> list[Watching]
         ("whole pages, nothing changes", viewers, True, False),
         (f"whole pages, a model changes every {CHANGE_EVERY_S:.0f} s", viewers, True, True),
     ):
-        found.append(await _watch(house, pid, name, count, whole, changing, seconds))
+        found.append(await watch(house, pid, name, count, whole, changing, seconds))
     return found
 
 
-async def _watch(
-    house: House, pid: int, name: str, viewers: int, whole: bool, changing: bool, seconds: float
+async def watch(
+    house: Site,
+    pid: int,
+    name: str,
+    viewers: int,
+    whole: bool,
+    changing: bool,
+    seconds: float,
+    watched: Sequence[tuple[str, Sequence[str]]] = WATCHED,
 ) -> Watching:
+    """Return the load of the web process with so many viewers. watched: the WebSocket and the parts of each, in turn."""
     counted = _Counted()
     timeout = aiohttp.ClientTimeout(total=60.0)
     connector = aiohttp.TCPConnector(limit=0)
@@ -105,7 +122,7 @@ async def _watch(
     ) as session:
         work: list[Coroutine[Any, Any, None]] = []
         for number in range(viewers):
-            socket, paths = WATCHED[number % len(WATCHED)]
+            socket, paths = watched[number % len(watched)]
             work.append(_follow(session, house.url, socket, counted))
             if whole:
                 parts = [_Part(path) for path in paths]
@@ -158,7 +175,7 @@ async def _tell(session: aiohttp.ClientSession, origin: str, parts: list[_Part])
                 part.changed(tables)
 
 
-async def _change(session: aiohttp.ClientSession, house: House) -> None:
+async def _change(session: aiohttp.ClientSession, house: Site) -> None:
     """Change a model again and again, as a person does over the REST API."""
     headers = {"X-CSRFToken": house.cookies["slipway_csrf"], "Referer": f"{house.url}/", "Origin": house.url}
     for number in range(10_000):

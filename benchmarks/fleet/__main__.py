@@ -4,6 +4,8 @@ python -m benchmarks.fleet [--servers 8 50 200] [--models 26] [--busy 3] [--seco
 
 CPU is CPU time, so that other programs on the machine count little. A change is a new release of one model. Its time is from
 the commit until the last server has loaded it, by the servers' own clocks.
+
+`python -m benchmarks.fleet costs` measures the rest (costs.py).
 """
 
 import argparse
@@ -11,6 +13,7 @@ import subprocess
 import sys
 import time
 
+from benchmarks.fleet import costs
 from benchmarks.fleet.house import House
 
 CHANGE_S = 10.0  # the span in which the cost of a change is counted
@@ -18,6 +21,9 @@ ODD = 5  # the number of servers that hang, that refuse, and that come and go
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["costs"]:
+        costs.main(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--servers", type=int, nargs="+", default=[8, 50, 200])
     parser.add_argument("--models", type=int, default=26)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import psutil
@@ -17,7 +17,7 @@ import psycopg
 
 from tests.support import engines
 from tests.support.model_factory import onnx_scale
-from tests.support.ports import HOST, free_ports
+from tests.support.ports import HOST, free_port, free_ports
 from tests.support.serving_process import ROOT, wait_until
 
 LONG_S = 300.0  # the longest wait for a condition
@@ -33,14 +33,23 @@ execute_from_command_line(sys.argv)
 LOCAL = {"trust_env": False, "timeout": 10.0}
 
 
+class Web(NamedTuple):
+    """A web process, and the session of a person with all rights."""
+
+    url: str
+    cookies: dict[str, str]
+    process: psutil.Process
+
+
 class House:
-    """A dashboard without web process and worker. Its servers are named by their ports."""
+    """A dashboard without worker, and with a web process on request. Its servers are named by their ports."""
 
     def __init__(self, servers: int, models: int, busy: int) -> None:
         self.ports = free_ports(servers)
         self._models, self._busy = models, busy
         self._stack = ExitStack()
         self._folder = Path()
+        self._programs: dict[str, psutil.Process] = {}
 
     def __enter__(self) -> "House":
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-fleet-")))
@@ -59,12 +68,22 @@ class House:
 
         django.setup()
         self._fill()
-        self._stand_in = self._program("-m", "benchmarks.fleet.stand_in", *self._given(), stdin=subprocess.PIPE)
-        wait_until(lambda: self._answers(self.ports[-1]), LONG_S, "the stand-ins")
-        self._watch = self._program("-c", "import django; django.setup()" + WATCH)
+        self._start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def _start(self) -> None:
+        self._start_stand_ins()
+        self._program("watch", "-c", "import django; django.setup()" + WATCH)
+
+    def _start_stand_ins(self, *more: str) -> None:
+        command = ("-m", "benchmarks.fleet.stand_in", *more, *self._given())
+        self._program("stand_ins", *command, stdin=subprocess.PIPE)
+        wait_until(lambda: self._answers(self.ports[-1]), LONG_S, "the stand-ins")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            for log in sorted(self._folder.glob("*.log")):
+                print(f"--- {log.name}\n{log.read_text(errors='replace')[-2000:]}", file=sys.stderr)
         self._stack.close()
 
     def _given(self) -> list[str]:
@@ -73,15 +92,14 @@ class House:
         ports = [str(port) for port in self.ports]
         return [str(settings.MODEL_REPOSITORY), "--key", "key", "--busy", str(self._busy), "--ports", *ports]
 
-    def _program(self, *arguments: str, **how: Any) -> psutil.Process:
-        log = self._stack.enter_context(
-            (self._folder / ("stand-ins.log" if "stdin" in how else "watch.log")).open("wb")
-        )
+    def _program(self, name: str, *arguments: str, **how: Any) -> psutil.Process:
+        log = self._stack.enter_context((self._folder / f"{name}.log").open("wb"))
         process = subprocess.Popen([sys.executable, *arguments], cwd=ROOT, stdout=log, stderr=log, **how)
         self._stack.callback(process.wait)
         self._stack.callback(process.terminate)
         self._orders = process.stdin or getattr(self, "_orders", None)
-        return psutil.Process(process.pid)
+        self._programs[name] = psutil.Process(process.pid)
+        return self._programs[name]
 
     def _fill(self) -> None:
         from django.conf import settings
@@ -107,6 +125,20 @@ class House:
             name = f"model-{number:04}"
             onnx_scale(Path(settings.MODEL_REPOSITORY), name)
             model_load(model=model_adopt(name=name, actor=self.actor), actor=self.actor)
+
+    def web(self) -> Web:
+        """Start a web process."""
+        from django.conf import settings
+        from django.test import Client
+
+        port = free_port()
+        where = ("-b", HOST, "-p", str(port), "dashboard.asgi:application")
+        process = self._program("web", "-m", "daphne", *where)
+        wait_until(lambda: self._answers(port, "/healthz"), LONG_S, "the web process")
+        client = Client()
+        client.force_login(self.actor.user)
+        cookies = {settings.SESSION_COOKIE_NAME: client.cookies[settings.SESSION_COOKIE_NAME].value}
+        return Web(f"http://{HOST}:{port}", cookies, process)
 
     # -- changes and their arrival ---------------------------------------------------------------------------------
     def publish(self, name: str) -> tuple[int, float]:
@@ -165,10 +197,16 @@ class House:
     # -- costs -----------------------------------------------------------------------------------------------------
     def cost(self, work: Callable[[], object]) -> dict[str, float]:
         """Return what `watch` and PostgreSQL spent while something was done, for each second."""
-        before, began = self._spent(), time.monotonic()
-        work()
+        began = time.monotonic()
+        spent = self.spent(work)
         seconds = time.monotonic() - began
-        return {name: (value - before[name]) / seconds for name, value in self._spent().items()}
+        return {name: value / seconds for name, value in spent.items()}
+
+    def spent(self, work: Callable[[], object]) -> dict[str, float]:
+        """Return what the processes spent while something was done, in seconds of CPU time and statements."""
+        before = self._spent()
+        work()
+        return {name: value - before[name] for name, value in self._spent().items()}
 
     def _spent(self) -> dict[str, float]:
         with psycopg.connect(self.database) as connection:
@@ -176,14 +214,13 @@ class House:
             size = connection.execute("SELECT pg_total_relation_size('dashboard_metricsample')").fetchone()
         assert calls is not None
         assert size is not None
-        own, engine = self._watch.cpu_times(), 0.0
+        engine = 0.0
         for process in self._engine.processes():
             with suppress(psutil.NoSuchProcess):  # a session that has just ended
                 engine += sum(process.cpu_times()[:4])
         return {
-            "watch": own.user + own.system,
+            **{name: sum(process.cpu_times()[:2]) for name, process in self._programs.items()},
             "postgres": engine,
-            "stand_ins": sum(self._stand_in.cpu_times()[:2]),
             "statements": float(calls[0] or 0),
             "samples": float(self.count("metricsample")),
             "bytes": float(size[0]),
@@ -203,6 +240,10 @@ class House:
             connection.execute("SELECT pg_stat_statements_reset()")
 
     @property
+    def _watch(self) -> psutil.Process:
+        return self._programs["watch"]
+
+    @property
     def watch_pid(self) -> int:
         return self._watch.pid
 
@@ -210,9 +251,9 @@ class House:
     def log(self) -> str:
         return (self._folder / "watch.log").read_text(errors="replace")
 
-    def _answers(self, port: int) -> bool:
+    def _answers(self, port: int, path: str = "/v2") -> bool:
         try:
-            return httpx.get(f"http://{HOST}:{port}/v2", **LOCAL).status_code == 200
+            return httpx.get(f"http://{HOST}:{port}{path}", **LOCAL).status_code == 200
         except httpx.HTTPError:
             time.sleep(0.2)
             return False

@@ -44,6 +44,7 @@ _STEPS = [
     {"step": "switch", "ms": 0.2},
     {"step": "drain", "ms": 0.0, "under_way": 0},
 ]
+_OUTPUTS = [{"name": "OUTPUT0", "datatype": "FP32", "shape": [1, 4], "data": [1.0, 2.0, 3.0, 4.0]}]
 # Where the latencies of a small model lie: bucket -> share of the requests.
 _SPREAD = {"69": 0.08, "70": 0.56, "71": 0.2, "74": 0.05, "75": 0.05, "76": 0.03, "81": 0.01, "97": 0.01, "121": 0.01}
 
@@ -113,12 +114,13 @@ class Counters:
 class StandIn:
     """One server. mode: "well", "hang", "refuse" or "flap"."""
 
-    def __init__(self, port: int, repository: Repository, key: str, busy: int) -> None:
+    def __init__(self, port: int, repository: Repository, key: str, busy: int, loaded: bool = False) -> None:
         self.port, self.mode = port, "well"
         self.loads: list[tuple[str, int | None, float]] = []
         self.open: set[Connection] = set()
         self._repository, self._key, self._busy = repository, key, busy
-        self._serving: dict[str, tuple[int | None, list[int]]] = {}
+        names = repository.names() if loaded else ()
+        self._serving = {name: found for name in names if (found := repository.model(name)) is not None}
         self._unloaded: dict[str, list[int]] = {}
         self._began: dict[str, float] = {}
         self._fence = 0
@@ -157,6 +159,8 @@ class StandIn:
             return 200, self.loads
         if (method, bare) == ("GET", "/v2"):
             return 200, {"name": "slipway", "version": VERSION, "extensions": _EXTENSIONS}
+        if path.startswith("/v2/models/") and bare.endswith("/infer"):
+            return 200, {"model_name": bare.split("/")[3], "model_version": "1", "outputs": _OUTPUTS}
         if headers.get("slipway-control-key") != self._key:
             return 403, {"error": "This API is restricted, expecting header 'slipway-control-key'"}
         if (fence := int(headers.get("slipway-fence", self._fence))) < self._fence:
@@ -371,7 +375,7 @@ async def flap(servers: list[StandIn]) -> None:
 
 async def run(given: argparse.Namespace) -> None:
     repository = Repository(given.repository)
-    servers = {port: StandIn(port, repository, given.key, given.busy) for port in given.ports}
+    servers = {port: StandIn(port, repository, given.key, given.busy, given.loaded) for port in given.ports}
     for server in servers.values():
         await server.listen()
     print("ready", flush=True)
@@ -388,6 +392,7 @@ def main() -> None:
     parser.add_argument("--key", required=True)
     parser.add_argument("--ports", type=int, nargs="+", required=True)
     parser.add_argument("--busy", type=int, default=3)
+    parser.add_argument("--loaded", action="store_true", help="every model is loaded at the start")
     with suppress(KeyboardInterrupt):
         asyncio.run(run(parser.parse_args()))
 

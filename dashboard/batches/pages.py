@@ -21,7 +21,7 @@ from dashboard.batches.services import (
 )
 from dashboard.catalog.pages import model_context
 from dashboard.models import BatchJob
-from dashboard.servers.selectors import offered_servers
+from dashboard.servers.selectors import offered_servers, servers
 from dashboard.servers.services import LOCAL
 from dashboard.shared.choices import JobState
 from dashboard.shared.exceptions import DashboardError
@@ -133,7 +133,7 @@ def _context(
     if state != "ready" or not actor_of(request).may(Right.INFER):
         return context
     version, server = request.POST.get("version", ""), request.POST.get("server", "")
-    context |= {"servers": offered_servers(), "server": server or LOCAL}
+    context |= {"servers": offered_servers(servers()), "server": server or LOCAL}
     try:
         shown = batch_preview(
             batch=found, actor=actor_of(request), mapping=mapping, version=version, server=server, ask=ask

@@ -47,7 +47,7 @@ class ModelSummary:
     serving_since: datetime | None = None
     warning: str = ""
     held: Release | None = None  # the newest release, if the model is loaded and production wants another one or none
-    server_states: list[ModelState] = field(default_factory=list)
+    ready_versions: frozenset[int] = frozenset()  # versions that are ready on any server of production
     archive_versions: dict[int, str] = field(
         default_factory=dict
     )  # version number -> the version that its archive states
@@ -133,7 +133,7 @@ def models_standing() -> tuple[Standing, ...]:
     rows = list(_with_parts(Model.objects.all()).values_list(*columns))
     named = {pk for row in rows if (pk := row[5] or row[4])}
     wanted = dict(Release.objects.filter(pk__in=named).values_list("pk", "versions"))
-    states, errors, backends = _reports_of_all(), _sync_errors(), _newest_formats()
+    states, errors, backends = _reports(), _sync_errors(), _newest_formats()
     found = []
     for pk, name, tags, desired_state, newest, pinned, everything, wished in rows:
         desired, release = _desired(desired_state, everything, wished), pinned or newest
@@ -168,7 +168,7 @@ def version_get(model: Model, number: int) -> Version:
 
 
 class _Report(NamedTuple):
-    """A server's report of one version. word: the result of choices.version_word."""
+    """A report of one version by one server or several. word: the result of choices.version_word."""
 
     version: int
     state: str
@@ -201,20 +201,13 @@ def _newest_formats() -> dict[int, str]:
     return dict(rows.values_list("model_id", "format"))
 
 
-def _states(models: Iterable[Model]) -> dict[str, list[ModelState]]:
-    """Return the states of versions on servers, by the model's name."""
-    found = defaultdict(list)
-    rows = ModelState.objects.filter(of_production("server__"))
-    for state in rows.filter(model_name__in=[model.name for model in models]):
-        found[state.model_name].append(state)
-    return found
-
-
-def _reports_of_all() -> dict[str, list[_Report]]:
+def _reports(models: Iterable[Model] | None = None) -> dict[str, list[_Report]]:
+    """Return the reports of the servers of production, by the model's name. What several servers say alike is read once."""
     found = defaultdict(list)
     columns = ("model_name", "version", "state", "condition", "failed", "reason")
     rows = ModelState.objects.filter(of_production("server__"))
-    for name, version, state, condition, failed, reason in rows.values_list(*columns):
+    rows = rows if models is None else rows.filter(model_name__in=[model.name for model in models])
+    for name, version, state, condition, failed, reason in rows.values_list(*columns).distinct():
         found[name].append(_Report(version, state, version_word(state, condition, failed), reason))
     return found
 
@@ -227,7 +220,7 @@ def _sync_errors(models: Iterable[Model] | None = None) -> dict[int, str]:
 
 def _summaries(models: "Iterable[WithAnnotations[Model, _Newest]]") -> list[ModelSummary]:
     rows = list(models)
-    states, errors, published = _states(rows), _sync_errors(rows), _published(rows)
+    states, errors, published = _reports(rows), _sync_errors(rows), _published(rows)
     releases = Release.objects.select_related("rollout__base").defer("text", "rollout__base__text")
     found = releases.in_bulk({pk for row in rows for pk in (row.newest_release, row.pinned) if pk})
     serving, archives = _serving(rows), _archive_versions(rows)
@@ -266,14 +259,13 @@ def _summary(
     named: Release | None,
     newest: Release | None,
     serving: ReleaseSpan | None,
-    states: list[ModelState],
+    states: list[_Report],
     error: str,
     published: list[tuple[int, str]],
     archive_versions: dict[int, str],
 ) -> ModelSummary:
     wanted = named if desired == DesiredState.LOADED else None
-    reports = [_Report(row.version, row.state, row.word, row.reason) for row in states]
-    state, reason = _judge(desired, wanted.versions if wanted else [], reports, error)
+    state, reason = _judge(desired, wanted.versions if wanted else [], states, error)
     warnings = [row.reason for row in states if row.word == "ready" and row.reason]
     latest_number, backend = published[0] if published else (None, "")
     return ModelSummary(
@@ -289,7 +281,7 @@ def _summary(
         version_count=len(published),
         latest_number=latest_number,
         warning=warnings[0] if state == "ready" and warnings else "",
-        server_states=states,
+        ready_versions=frozenset(row.version for row in states if row.word == "ready"),
         archive_versions=archive_versions,
     )
 

@@ -5,17 +5,13 @@ It is about the servers of an environment together, by default production; about
 
 import asyncio
 from collections.abc import Awaitable
-from contextlib import AbstractAsyncContextManager
 
 from asgiref.sync import sync_to_async
 
-from dashboard.metrics.live import LiveFeeds
-from dashboard.metrics.points import Message
+from dashboard.metrics.live import LiveFeeds, Subscription
 from dashboard.models.environment import PRODUCTION
 from dashboard.servers.selectors import servers, servers_chosen
 from dashboard.web.websockets import PushConsumer
-
-Subscription = AbstractAsyncContextManager["asyncio.Queue[Message]"]
 
 
 class LiveConsumer(PushConsumer):

@@ -1,8 +1,7 @@
 """Live charts: each web process has one subscription to a server's feed, which all WebSockets share.
 
 The first subscriber starts the subscription and the last one stops it, because Daphne has no start-up hook. A slow subscriber
-misses points and never delays the others. The points of an environment's
-servers are added up once for all subscribers.
+misses points and never delays the others. The points of an environment's servers are added up once for all subscribers.
 """
 
 import asyncio
@@ -10,7 +9,8 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from typing import TypeVar
 
 from asgiref.sync import sync_to_async
 from django.db import Error
@@ -28,6 +28,10 @@ KEPT_MESSAGES = 3  # messages that a slow subscriber can fall behind; older ones
 LATE_S = 1.5  # a sum waits for so long for the point of a server, and then goes on without it
 LONGEST_SECOND_S = 1.5  # a longer tick tells of a gap before it, and is no second of a sum
 SERVERS_S = 10.0
+
+Key = TypeVar("Key")
+OneFeed = TypeVar("OneFeed", bound="Feed")
+Subscription = AbstractAsyncContextManager["asyncio.Queue[Message]"]
 
 
 class Feed:
@@ -98,8 +102,8 @@ class LiveFeed(Feed):
 class SumFeed(Feed):
     """The sum of the feeds of an environment's servers: one point when each of them gave one, at the latest after LATE_S.
 
-    A server that gives none is missing in the sum and named there. If all of them are lost, the sum is lost. Servers that are
-    added or removed are noticed after SERVERS_S.
+    A server that gives none is missing in the sum and named there. If all of them are lost, or there is none, the sum is lost.
+    Servers that are added or removed are noticed after SERVERS_S.
     """
 
     def __init__(self, feeds: "LiveFeeds", environment: str) -> None:
@@ -107,22 +111,27 @@ class SumFeed(Feed):
         self._feeds = feeds
 
     async def _read(self) -> None:
-        servers: list[Server] = []
-        adding = asyncio.create_task(self._add_up(servers))
+        keys: set[int | None] | None = None  # of the servers that are added up
+        adding = asyncio.create_task(asyncio.sleep(0))
         try:
             while True:
-                now = await self._servers(servers)
-                if {one.pk for one in now} != {one.pk for one in servers}:
-                    servers = now
+                servers = await self._servers()
+                if servers is not None and (now := {one.pk for one in servers}) != keys:
+                    keys = now
                     await _end(adding)
                     adding = asyncio.create_task(self._add_up(servers))
+                elif keys is None:
+                    self._hand_out(Lost("", "the database does not say which servers there are"))
+                    await asyncio.sleep(SERVERS_S)
+                    continue
                 await asyncio.wait([adding], timeout=SERVERS_S)
                 if adding.done():
                     adding.result()
         finally:
             await _end(adding)
 
-    async def _servers(self, known: list[Server]) -> list[Server]:
+    async def _servers(self) -> list[Server] | None:
+        """Return the servers of the environment, or None if the database does not answer."""
         try:
             return await sync_to_async(servers_of)(self.name)
         except NotFound:
@@ -131,7 +140,7 @@ class SumFeed(Feed):
             logger.warning(
                 "the servers of %s are not known now (%s); the charts go on with those before", self.name, error
             )
-            return known
+            return None
 
     async def _add_up(self, servers: Sequence[Server]) -> None:
         news: asyncio.Queue[Message] = asyncio.Queue()
@@ -145,6 +154,8 @@ class SumFeed(Feed):
             await self._add_points([server.name for server in servers], news)
 
     async def _add_points(self, names: list[str], news: "asyncio.Queue[Message]") -> None:
+        if not names:
+            self._hand_out(Lost("", f"there is no server in {self.name}"))
         waiting = {name: deque[Point](maxlen=KEPT_MESSAGES) for name in names}
         silent: dict[str, str] = {}  # server -> why it is not waited for
         since = 0.0  # when the first of the waiting points arrived; 0 if none waits
@@ -162,9 +173,11 @@ class SumFeed(Feed):
                 if isinstance(message, Lost):
                     silent[message.server] = message.reason
                 elif isinstance(message, Point):
-                    silent.pop(message.server, None)
                     if message.tick.seconds < LONGEST_SECOND_S:
+                        silent.pop(message.server, None)
                         waiting[message.server].append(message)
+                    else:
+                        silent[message.server] = f"{message.server} is late"
             if any(waiting.values()) and all(points or name in silent for name, points in waiting.items()):
                 missing = [name for name, points in waiting.items() if not points]
                 self._hand_out(together([points.popleft() for points in waiting.values() if points], missing))
@@ -199,30 +212,27 @@ class LiveFeeds:
         """Return the age of each feed in seconds, by the server's name."""
         return {feed.name: feed.age_s for feed in list(self._feeds.values())}
 
-    @asynccontextmanager
-    async def subscribe(self, server: Server) -> AsyncIterator["asyncio.Queue[Message]"]:
+    def subscribe(self, server: Server) -> Subscription:
         """Yield a queue that receives the messages of a server's feed until the block ends."""
         assert server.pk is not None
-        feed = self._feeds.setdefault(server.pk, LiveFeed(server))
-        queue = feed.join()
-        try:
-            yield queue
-        finally:
-            await feed.leave(queue)
-            if feed.idle:
-                self._feeds.pop(server.pk, None)
+        return _joined(self._feeds, server.pk, LiveFeed(server))
 
-    @asynccontextmanager
-    async def subscribe_sum(self, environment: str) -> AsyncIterator["asyncio.Queue[Message]"]:
+    def subscribe_sum(self, environment: str) -> Subscription:
         """Yield a queue that receives the messages of an environment's servers together; of only one, those of its feed."""
-        feed = self._sums.setdefault(environment, SumFeed(self, environment))
-        queue = feed.join()
-        try:
-            yield queue
-        finally:
-            await feed.leave(queue)
-            if feed.idle:
-                self._sums.pop(environment, None)
+        return _joined(self._sums, environment, SumFeed(self, environment))
+
+
+@asynccontextmanager
+async def _joined(feeds: dict[Key, OneFeed], key: Key, new: OneFeed) -> AsyncIterator["asyncio.Queue[Message]"]:
+    """Join the feed of a key, at first the new one, and remove it after its last subscriber."""
+    feed = feeds.setdefault(key, new)
+    queue = feed.join()
+    try:
+        yield queue
+    finally:
+        await feed.leave(queue)
+        if feed.idle:
+            feeds.pop(key, None)
 
 
 FEEDS = LiveFeeds()  # those of this web process

@@ -4,12 +4,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from django.db.models import QuerySet
+from django.db.models import Q
 from django.utils import timezone
 
 from dashboard.metrics.samples import FINEST, decode
 from dashboard.metrics.selectors import metrics_rows
-from dashboard.models import MetricSample, Server
+from dashboard.models import Server
 from dashboard.servers.selectors import Outage, answers, outages
 from dashboard.templatetags.units import count, duration
 
@@ -26,7 +26,8 @@ def outage_sentence(servers: Sequence[Server], seconds: int = 900, model_name: s
     """
     now = timezone.now()
     since = now - timedelta(seconds=seconds)
-    spans = [(server, one) for server in servers for one in outages(server, since, now)]
+    found = outages(servers, since, now)
+    spans = [(server, one) for server in servers for one in found[server.pk]]
     if not spans:
         return ""
     down: dict[str, float] = defaultdict(float)
@@ -56,13 +57,12 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _lost(spans: Sequence[tuple[Server, Outage]], since: datetime, now: datetime, model_name: str) -> str:
-    lost, asked = 0.0, False
-    for server, one in spans:
+    lost, rates = 0.0, _rates_before(spans, model_name)
+    for (_, one), rate in zip(spans, rates, strict=True):
         known = (min(_end(one, now), one.start + _SOON) - max(one.start, since)).total_seconds()
-        rate = _rate_before(server, one.start, model_name)
-        lost, asked = lost + max(0.0, known) * rate, asked or rate > 0
+        lost += max(0.0, known) * (rate or 0.0)
     if lost < 0.5:
-        if not asked and all(_was_watched(*span) for span in spans):
+        if not any(rates) and None not in (_rates_before(spans, "") if model_name else rates):
             return "there were no requests in the minute before"
         return "requests of that time failed, and no figure counts them"
     return f"about {count(round(lost))} requests failed, at the rate of the minute before; no other figure counts them"
@@ -72,18 +72,14 @@ def _end(one: Outage, now: datetime) -> datetime:
     return one.end or now
 
 
-def _rate_before(server: Server, start: datetime, model_name: str) -> float:
-    """Return the requests a second in the minute before an outage."""
-    return (
-        sum(decode(data).requests for data in _rows(server, start, model_name).values_list("data", flat=True))
-        / _BEFORE_S
-    )
-
-
-def _was_watched(server: Server, one: Outage) -> bool:
-    return _rows(server, one.start, "").exists()
-
-
-def _rows(server: Server, start: datetime, model_name: str) -> QuerySet[MetricSample]:
-    at = int(start.timestamp())
-    return metrics_rows(server, model_name, FINEST, at - _BEFORE_S, at)
+def _rates_before(spans: Sequence[tuple[Server, Outage]], model_name: str) -> list[float | None]:
+    """Return the requests a second in the minute before each outage; None where `watch` stored nothing."""
+    begins = [(server.pk, int(one.start.timestamp())) for server, one in spans]
+    minutes = [Q(server=key, at__gte=at - _BEFORE_S, at__lt=at) for key, at in begins]
+    starts = [at for _, at in begins]
+    rows = metrics_rows({key for key, _ in begins}, model_name, FINEST, min(starts) - _BEFORE_S, max(starts))
+    before: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for key, at, data in rows.filter(Q(*minutes, _connector=Q.OR)).values_list("server", "at", "data"):
+        before[key].append((at, decode(data).requests))
+    found = [[asked for at, asked in before[key] if start - _BEFORE_S <= at < start] for key, start in begins]
+    return [sum(asked) / _BEFORE_S if asked else None for asked in found]

@@ -37,8 +37,8 @@ class Message:
 
 
 class Point(Message):
-    """The figures of one tick, of a server or of several together. missing: as in PointBody; None for one server. parts: the
-    points of the servers in a sum."""
+    """The figures of one tick, of a server or of several together. states: of a server. missing: as in PointBody; None for one
+    server. parts: the points of the servers in a sum."""
 
     def __init__(
         self,
@@ -81,13 +81,22 @@ class Point(Message):
                 for label, usage in usages.items()
             }
             body["servers"] = {server_key(one.server): one.figures_of(model) for one in self._parts}
-            body["states"] = {str(version): state for (name, version), state in self.states.items() if name == model}
+            body["states"] = self._states_of(model)
         else:
             body["total"] = self._figures(list(self.tick.models.values()))
         held = {key: size for key, size in self.tick.memory.items() if model in ("", key[0])}
         body["memory"] = {f"{name}/{version}": size for (name, version), size in held.items()}
         body["floors"] = [f"{name}/{version}" for name, version in self.tick.floors if (name, version) in held]
         return body
+
+    def _states_of(self, model: str) -> dict[str, str]:
+        """Return the state of each version: in a sum, the one that it has on most servers."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for point in self._parts or (self,):
+            for (name, version), state in point.states.items():
+                if name == model:
+                    found[str(version)].append(state)
+        return {version: max(words, key=words.count) for version, words in found.items()}
 
     def figures_of(self, model: str) -> Figures:
         """Return the figures of all versions of a model together."""
@@ -112,19 +121,16 @@ class Lost(Message):
 def together(points: Sequence[Point], missing: list[str]) -> Point:
     """Return the sum of one point of each of several servers.
 
-    What waits, and memory, add up too. A version has the state that it has on most servers.
+    What waits, and memory, add up too.
     """
     usages: dict[Key, list[Usage]] = defaultdict(list)
     memory: dict[Key, int] = defaultdict(int)
-    states: dict[Key, list[str]] = defaultdict(list)
     instances: dict[Key, dict[str, Usage]] = defaultdict(dict)
     for point in points:
         for key, usage in point.tick.models.items():
             usages[key].append(usage)
         for key, held in point.tick.memory.items():
             memory[key] += held
-        for key, state in point.states.items():
-            states[key].append(state)
         for key, several in point.tick.instances.items():
             instances[key] |= {f"{label} {server_key(point.server)}": usage for label, usage in several.items()}
     ticks = [point.tick for point in points]
@@ -137,7 +143,7 @@ def together(points: Sequence[Point], missing: list[str]) -> Point:
         instances=dict(instances),
         floors=frozenset().union(*(one.floors for one in ticks)),
     )
-    return Point("", tick, {key: max(words, key=words.count) for key, words in states.items()}, missing, points)
+    return Point("", tick, {}, missing, points)
 
 
 def _processes(several: Iterable[ProcessGauges]) -> ProcessGauges:

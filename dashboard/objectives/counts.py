@@ -111,8 +111,9 @@ def _count_history(objective: Objective, now: float) -> bool:
 
 
 def _usages(objective: Objective, resolution: int, start: int, end: int) -> list[tuple[int, Usage]]:
-    found = [metrics_rows(server, objective.model.name, resolution, start, end) for server in production_servers()]
-    return [(at, decode(data).usage) for rows in found for at, data in rows.values_list("at", "data")]
+    servers = production_servers().values_list("pk", flat=True)
+    rows = metrics_rows(list(servers), objective.model.name, resolution, start, end)
+    return [(at, decode(data).usage) for at, data in rows.values_list("at", "data")]
 
 
 def _summed(usages: Iterable[tuple[int, Usage]], objective: Objective, resolution: int) -> dict[int, Parts]:

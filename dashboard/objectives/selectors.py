@@ -119,10 +119,10 @@ def _down(objective: Objective, now: float) -> list[Down]:
     """Return how long each server did not answer in the period, since the model exists."""
     until = datetime.fromtimestamp(now, UTC)
     since = max(until - timedelta(seconds=PERIOD_S), objective.model.created_at)
-    found = []
-    for server in production_servers():
-        spans = outages(server, since, until)
-        seconds = sum(((one.end or until) - max(one.start, since)).total_seconds() for one in spans)
+    servers = list(production_servers())
+    spans, found = outages(servers, since, until), []
+    for server in servers:
+        seconds = sum(((one.end or until) - max(one.start, since)).total_seconds() for one in spans[server.pk])
         if seconds > 0:
             found.append(Down(server.name, seconds, seconds / (PERIOD_S * (1 - objective.percent / 100))))
     return found

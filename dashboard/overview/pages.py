@@ -25,7 +25,7 @@ from dashboard.objectives.burn import Budget
 from dashboard.objectives.selectors import budgets
 from dashboard.overview.tags import health
 from dashboard.rollouts.selectors import rollouts_of_note, rollouts_unfinished
-from dashboard.servers.selectors import all_down, production_servers, servers
+from dashboard.servers.selectors import all_down, answers, production_servers, servers
 from dashboard.shared.choices import AlertState, DesiredState
 from dashboard.web.addresses import get
 from dashboard.web.pages import respond
@@ -33,6 +33,7 @@ from dashboard.web.pages import respond
 CHANGES = 10
 BUSIEST = 8
 ROLLOUTS = 5
+SERVERS = 5  # if there are more, those that do not answer come first
 ALERTS = 5  # the most alerts that fire, and the most budgets, on the page
 MOST_TROUBLED = 50  # at most this many models that need attention have a line each
 MOST_CHANGING = 3  # if more models change at a time, they share one line
@@ -108,8 +109,10 @@ class Everything:
 @get("", Right.VIEW)
 def overview(request: HttpRequest) -> HttpResponse:
     found = list(servers())
+    shown = found if len(found) <= SERVERS else sorted(found, key=answers)[:SERVERS]
     context = {  # lazy, because each part of the page shows only some of these
-        "servers": found,
+        "servers": shown,
+        "more_servers": len(found) - len(shown),
         "everything": Everything(),
         "total": SimpleLazyObject(lambda: recent_numbers([])[""]),
         "busiest": SimpleLazyObject(lambda: busiest(BUSIEST)),

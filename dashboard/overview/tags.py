@@ -1,7 +1,6 @@
 """Template tags that query the database: health, links of the rail, ranges of charts, differences of an audit entry."""
 
 import json
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from django import template
@@ -17,7 +16,7 @@ from dashboard.accounts.accounts import granted
 from dashboard.accounts.tokens import groups_of
 from dashboard.alerts.selectors import firing_count
 from dashboard.catalog.selectors import ModelSummary, models_standing
-from dashboard.models import ApiToken, Job, ModelState
+from dashboard.models import ApiToken, Job
 from dashboard.overview.search_pages import PAGES
 from dashboard.servers.selectors import all_down, servers
 from dashboard.shared import heartbeat
@@ -172,13 +171,7 @@ def charts_config(
 @register.filter
 def serving(summary: ModelSummary) -> list[int]:
     """Return the live versions that are ready on any server, the oldest first."""
-    ready = {row.version for row in summary.server_states if row.word == "ready"}
-    return [number for number in summary.live_versions if number in ready]
-
-
-@register.filter
-def ready_count(states: Iterable[ModelState]) -> int:
-    return sum(row.word == "ready" for row in states)
+    return [number for number in summary.live_versions if number in summary.ready_versions]
 
 
 @register.filter

@@ -1,6 +1,6 @@
 """The page of the playground: a form made from a model's signature, and the same request as code."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -15,7 +15,7 @@ from dashboard.catalog.traits import traits_of
 from dashboard.configuration.services import fields_in
 from dashboard.configuration.signatures import served_signature
 from dashboard.examples.selectors import examples
-from dashboard.models import Version
+from dashboard.models import Server, Version
 from dashboard.models.version import Signature
 from dashboard.playground.client_protocols import client_protocols
 from dashboard.playground.labels import output_labels
@@ -57,7 +57,8 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
         served_signature(document, version),
         traits_of(document, version is not None and version.streams),
     )
-    handler, addresses = _asks_handler(version, signature), _addresses()
+    shown = list(servers())
+    handler, addresses = _asks_handler(version, signature), _addresses(shown)
     facts = {name: fact for one in client_protocols() for name, fact in one.facts(document).items()}
     others = [one for one in client_protocols() if addresses.get(one.name)]
     asking = [(one.snippet, one.label) for one in others if handler or any(one.facts(document).values())]
@@ -70,7 +71,7 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
         "compared": chosen[1] if len(chosen) > 1 and not traits.decoupled else None,
         "snippet_kinds": [*asking, *(row for row in SNIPPETS if row[0] == "grpc" or not traits.decoupled)],
         "other_streams": [one.streams for one in others] if handler else [],
-        "servers": offered_servers(),
+        "servers": offered_servers(shown),
         "server": request.GET.get("server", LOCAL),
         "log_lines": model_log_tail(name, LOG_LINES) if handler else [],
         "socket": f"/ws/models/{quote(name, safe='')}/log/",
@@ -85,7 +86,7 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
             "own_signatures": not fields.get("inputs"),
             "addresses": _rest_addresses(name, streams=traits.decoupled),
             "server": addresses,
-            "servers": {one.name: {"http": one.http_url, "grpc": one.grpc_url} for one in servers()},
+            "servers": {one.name: {"http": one.http_url, "grpc": one.grpc_url} for one in shown},
             "local": LOCAL,
             "handler": handler,
             **facts,
@@ -153,11 +154,11 @@ def _rest_addresses(name: str, *, streams: bool) -> dict[str, str]:
     }
 
 
-def _addresses() -> dict[str, str]:
-    """Return the addresses of the first bundled server; "" for a protocol that it does not serve."""
-    server = servers().first()
-    if server is None:
+def _addresses(shown: Sequence[Server]) -> dict[str, str]:
+    """Return the addresses of the first server; "" for a protocol that it does not serve."""
+    if not shown:
         return {"http": "", "grpc": ""}
+    server = shown[0]
     others = {one.name: one.address() for one in client_protocols()}
     return {"http": server.http_url, "grpc": server.grpc_url, **others}
 

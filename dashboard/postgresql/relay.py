@@ -108,7 +108,7 @@ def _raise_marks() -> None:
 def _end() -> None:
     """Raise what is left, and forget this process, because the last one of its machine has nobody to tell that it ended."""
     heartbeat.forget()
-    with suppress(Error):
+    with suppress(Error, FileNotFoundError):  # the data folder may be gone
         _raise_marks()
         _execute("DELETE FROM dashboard_heartbeat WHERE machine = %s AND process = %s", [_machine(), os.getpid()])
 

@@ -20,7 +20,8 @@ _ORDER = {word: place for place, word in enumerate(("failed", "loading", "unload
 @get("servers/", Right.VIEW)
 def servers(request: HttpRequest) -> HttpResponse:
     page = page_of(request, select.servers(), CARDS)
-    rows = [(server, list(select.model_states(server=server)), said_of(server)) for server in page]
+    counts = select.version_counts(page)
+    rows = [(server, counts[server.pk], said_of(server)) for server in page]
     return respond(request, "servers/servers", {"rows": rows, "page": page, "running": select.processes()})
 
 

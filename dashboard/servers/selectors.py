@@ -1,16 +1,17 @@
 """Reads of inference servers for pages and the API. Metrics history: metrics/selectors.py."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from django.db.models import Q, QuerySet
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 
 from dashboard.models import ModelState, Server, ServerEnvironment, ServerEvent, WatchLease
 from dashboard.models.environment import PRODUCTION
 from dashboard.servers.server_state import BUILD, PROCESSES, VERSION
 from dashboard.servers.services import LOCAL
 from dashboard.shared import heartbeat
-from dashboard.shared.choices import EventKind, ServerStatus
+from dashboard.shared.choices import EventKind, ServerStatus, version_word
 from dashboard.shared.exceptions import Invalid, NotFound
 from repository.core.server_version import is_compiled
 
@@ -53,9 +54,9 @@ def server_asked(name: str = "") -> Server:
     return server_get(name or LOCAL)
 
 
-def offered_servers() -> list[tuple[str, str]]:
-    """Return the names and labels of the servers that a page offers for requests; [] if there is only LOCAL."""
-    found = [(one.name, environment_of(one)) for one in servers()]
+def offered_servers(rows: Iterable[Server]) -> list[tuple[str, str]]:
+    """Return the names and labels of these servers, which a page offers for requests; [] if there is only LOCAL."""
+    found = [(one.name, environment_of(one)) for one in rows]
     return [(name, f"{name}, {environment}") for name, environment in found] if [*dict(found)] != [LOCAL] else []
 
 
@@ -148,26 +149,48 @@ class Outage(NamedTuple):
     end: datetime | None
 
 
-def outages(server: Server, since: datetime, until: datetime) -> list[Outage]:
-    """Return a server's outages that overlap a span of time; the oldest first."""
+def outages(servers: Iterable[Server], since: datetime, until: datetime) -> dict[int, list[Outage]]:
+    """Return each server's outages that overlap a span of time, the oldest first, by its key, in one query."""
     kinds = (*_WENT_DOWN, *_CAME_BACK)
-    events = ServerEvent.objects.filter(server=server, kind__in=kinds, process="", model_name="")
-    before = events.filter(at__lt=since).values_list("at", "kind").first()
-    found: list[Outage] = []
-    down = before[0] if before and before[1] in _WENT_DOWN else None
-    for at, kind in events.filter(at__gte=since, at__lte=until).order_by("at", "id").values_list("at", "kind"):
+    events = ServerEvent.objects.filter(kind__in=kinds, process="", model_name="")
+    before = events.filter(server=OuterRef("pk"), at__lt=since)
+    keys = [server.pk for server in servers]
+    last = Server.objects.filter(pk__in=keys).annotate(event=Subquery(before.values("pk")[:1])).values("event")
+    told = events.filter(Q(pk__in=last) | Q(server__in=keys, at__gte=since, at__lte=until)).order_by("at", "id")
+    found: dict[int, list[Outage]] = {key: [] for key in keys}
+    down: dict[int, datetime] = {}
+    for key, at, kind in told.values_list("server", "at", "kind"):
         if kind in _WENT_DOWN:
-            down = down or at
-        elif down is not None:
-            found.append(Outage(down, at))
-            down = None
-    return found if down is None else [*found, Outage(down, None)]
+            down.setdefault(key, at)
+        elif key in down:
+            found[key].append(Outage(down.pop(key), at))
+    for key, at in down.items():
+        found[key].append(Outage(at, None))
+    return found
 
 
 def all_down() -> list[Server]:
     """Return all servers of production with their states if none of them answers; else []."""
     rows = list(production_servers())
     return [] if any(map(answers, rows)) else rows
+
+
+class VersionCount(NamedTuple):
+    """The number of versions of which a server reports a state, and of those that are ready."""
+
+    ready: int
+    total: int
+
+
+def version_counts(servers: Iterable[Server]) -> dict[int, VersionCount]:
+    """Return the VersionCount of each server by its key, in one query."""
+    counts = {server.pk: VersionCount(0, 0) for server in servers}
+    rows = ModelState.objects.filter(server__in=[*counts]).order_by().values_list("server", "state", "condition", "failed")
+    for key, state, condition, failed, number in rows.annotate(number=Count("pk")):
+        ready, total = counts[key]
+        is_ready = version_word(state, condition, failed) == "ready"
+        counts[key] = VersionCount(ready + number * is_ready, total + number)
+    return counts
 
 
 def model_states(*, server: Server | None = None, model_name: str = "") -> QuerySet[ModelState]:

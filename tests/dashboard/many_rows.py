@@ -31,6 +31,7 @@ from dashboard.models import (
     RolloutSample,
     Server,
     ServerEvent,
+    ServerState,
     Version,
 )
 from dashboard.models.release import CheckStep
@@ -64,11 +65,10 @@ def add_models(server: Server, numbers: range, *, versions: int = 1, releases: i
             for name in names
         ]
     )
-    for model in models:
-        deepen(server, model, versions=versions, releases=releases)
+    _add_releases(server, models, versions, releases)
     ModelSync.objects.bulk_create([ModelSync(server=server, model=model, applied_generation=1) for model in models])
     states = [ModelState(server=server, model_name=name, version=versions, state="READY") for name in names]
-    ModelState.objects.bulk_create(states)
+    ModelState.objects.bulk_create(states, batch_size=BATCH)
     for name in names:
         folder = Path(settings.MODEL_REPOSITORY) / name
         folder.mkdir()
@@ -76,19 +76,28 @@ def add_models(server: Server, numbers: range, *, versions: int = 1, releases: i
 
 
 def deepen(server: Server, model: Model, *, versions: int, releases: int) -> None:
-    """Give a model so many versions and releases more; each release served until the next one did.
-
-    This is the one place that makes rows of releases.
-    """
+    """Give a model so many versions and releases more; each release served until the next one did."""
     newest = model.versions.aggregate(newest=Max("number"))["newest"] or 0
+    first, begin = model.releases.count() + 1, timezone.now() - timedelta(minutes=releases)
+    ReleaseSpan.objects.filter(model=model, ended_at=None).update(ended_at=begin)
+    _add_releases(server, [model], versions, releases, newest, first)
+    ModelState.objects.filter(model_name=model.name).update(version=newest + versions)
+
+
+def _add_releases(
+    server: Server, models: list[Model], versions: int, releases: int, newest: int = 0, first: int = 1
+) -> None:
+    """The one place that makes rows of releases. newest: the number of the last version that the models have. first: the number
+    of the first new release."""
+    begin = timezone.now() - timedelta(minutes=releases)
     rows = [
         Version(
             model=model, number=newest + more, format="onnx", filename="model.onnx", signature=SIGNATURE, config=CONFIG
         )
+        for model in models
         for more in range(1, versions + 1)
     ]
-    Version.objects.bulk_create(rows)
-    first, begin = model.releases.count() + 1, timezone.now() - timedelta(minutes=releases)
+    Version.objects.bulk_create(rows, batch_size=BATCH)
     at = [begin + timedelta(minutes=place) for place in range(releases + 1)]
     made = Release.objects.bulk_create(
         [
@@ -103,23 +112,45 @@ def deepen(server: Server, model: Model, *, versions: int, releases: int) -> Non
                 created_by_name="olga",
                 created_at=at[place],
             )
+            for model in models
             for place in range(releases)
         ],
         batch_size=BATCH,
     )
-    ReleaseSpan.objects.filter(model=model, ended_at=None).update(ended_at=begin)
     spans = [
-        ReleaseSpan(release=one, model=model, server=server, started_at=at[place], ended_at=at[place + 1])
-        for place, one in enumerate(made)
+        ReleaseSpan(
+            release=one,
+            model=one.model,
+            server=server,
+            started_at=at[place],
+            ended_at=at[place + 1] if place < releases - 1 else None,
+        )
+        for one, place in zip(made, itertools.cycle(range(releases)), strict=False)
     ]
-    spans[-1].ended_at = None
     ReleaseSpan.objects.bulk_create(spans, batch_size=BATCH)
     passed = [
-        ReleaseCheck(release=one, server=server, state="passed", steps=STEPS, started_at=at[place], ended_at=at[place])
-        for place, one in enumerate(made)
+        ReleaseCheck(release=one, server=server, state="passed", steps=STEPS, started_at=start, ended_at=start)
+        for one, start in zip(made, itertools.cycle(at[:-1]), strict=False)
     ]
     ReleaseCheck.objects.bulk_create(passed, batch_size=BATCH)
-    ModelState.objects.filter(model_name=model.name).update(version=newest + versions)
+
+
+def add_servers(like: Server, count: int) -> list[Server]:
+    """Servers that serve the same as another one, and did not answer for a second a minute ago."""
+    at = {"http_url": "http://x", "grpc_url": "x", "metrics_url": "http://x", "environment": like.environment}
+    added = [Server.objects.create(name=f"more-{number}", **at) for number in range(count)]
+    states, syncs = like.model_states.all(), ModelSync.objects.filter(server=like)
+    now = timezone.now()
+    for server in added:
+        ServerState.objects.create(server=server, state="ready")
+        for rows in (states, syncs):
+            copies = list(rows)
+            for row in copies:
+                row.pk, row.server = None, server
+            rows.model.objects.bulk_create(copies, batch_size=BATCH)
+        for kind, ago in (("unreachable", 61), ("ready", 60)):
+            ServerEvent.objects.create(server=server, kind=kind, at=now - timedelta(seconds=ago))
+    return added
 
 
 def add_people(numbers: range) -> None:

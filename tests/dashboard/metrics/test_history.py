@@ -4,14 +4,12 @@ import time
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 from django.apps import apps
 from django.db import connection
 
 from dashboard import migrations
-from dashboard.metrics import selectors as metrics
 from dashboard.metrics.marks import metrics_markers
 from dashboard.metrics.samples import RESOLUTIONS, Sample, decode, encode
 from dashboard.metrics.selectors import (
@@ -29,16 +27,9 @@ from dashboard.releases.selectors import releases_served
 from dashboard.shared.choices import EventKind
 from dashboard.watch.collector import next_second
 from tests.dashboard.feeds import PROCESS, tick, usage
+from tests.dashboard.metrics.conftest import NOW
 
-pytestmark = pytest.mark.django_db
-
-NOW = 1_749_999_600  # a multiple of every resolution
-
-
-@pytest.fixture(autouse=True)
-def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whenever the tests run, charts are read a few minutes after NOW: the rows of single seconds are still there."""
-    monkeypatch.setattr(metrics, "time", Mock(time=lambda: NOW + 300.0))
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("clock")]
 
 
 @pytest.fixture
@@ -308,6 +299,6 @@ def test_instances_are_apart_for_hours_and_not_in_coarser_spans(server: Server):
 @pytest.mark.parametrize("name", ["", "digits"])
 def test_a_chart_reads_the_rows_of_its_model_only(server: Server, name: str):
     store(server, NOW - 3, 3, digits=1, other=1)
-    found = metrics_rows(server, name, 1, NOW - 3, NOW)
+    found = metrics_rows([server.pk], name, 1, NOW - 3, NOW)
     assert "model_name=? AND version=? AND at>? AND at<?" in found.explain()
     assert {(row.model_name, row.at) for row in found} == {(name, at) for at in range(NOW - 3, NOW)}

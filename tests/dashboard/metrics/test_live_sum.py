@@ -49,6 +49,24 @@ def test_rates_and_memory_add_up_and_percentiles_are_of_all_requests():
     assert everything["total"] == figures
 
 
+def test_servers_that_are_late_every_second_are_lost():
+    async def scenario() -> Message:
+        feed, news = live.SumFeed(live.LiveFeeds(), "production"), asyncio.Queue[Message]()
+        queue: asyncio.Queue[Message] = asyncio.Queue()
+        feed._queues.add(queue)
+        adding = asyncio.create_task(feed._add_points(["a", "b"], news))
+        for name in ("a", "b"):
+            slow = tick(100.0, digits=usage(1, 1000))
+            news.put_nowait(point(name, Tick(slow.time, 2.0, slow.models, slow.process)))
+        async with asyncio.timeout(PATIENCE_S):
+            message = await queue.get()
+        adding.cancel()
+        return message
+
+    lost = orjson.loads(async_to_sync(scenario)().text())
+    assert lost == {"type": "lost", "server": "", "message": "None of 2 servers answers: a is late."}
+
+
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[list[FixedServer]]:
     with fixed_server(tmp_path / "models") as one, fixed_server(tmp_path / "models") as other:
@@ -95,6 +113,11 @@ def test_a_server_that_hangs_or_is_lost_is_missing_until_it_is_back_and_a_new_on
             assert lost["message"].startswith("None of 2 servers answers: ")
             await asyncio.to_thread(second.start)
             await told(queue, lambda found: found.get("missing") == ["one"])
+            await sync_to_async(Server.objects.all().delete)()
+            gone = await told(queue, lambda found: found["type"] == "lost")
+            assert gone["message"] == "There is no server in production."
+            await sync_to_async(add)("three", second)
+            await told(queue, lambda found: found.get("server") == "three")
         assert len(feeds) == 0
         assert not [task for task in asyncio.all_tasks() if "live feed" in task.get_name()]
 

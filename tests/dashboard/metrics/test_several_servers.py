@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from django.test import Client
@@ -40,15 +39,9 @@ from dashboard.servers.selectors import production_servers
 from dashboard.shared.choices import EventKind
 from tests.dashboard.conftest import text_of
 from tests.dashboard.feeds import PROCESS, tick, usage
+from tests.dashboard.metrics.conftest import NOW
 
-pytestmark = pytest.mark.django_db
-
-NOW = 1_749_999_600  # a multiple of every resolution
-
-
-@pytest.fixture(autouse=True)
-def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "time", Mock(time=lambda: NOW + 300.0))
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("clock")]
 
 
 @pytest.fixture

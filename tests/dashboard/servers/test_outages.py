@@ -26,7 +26,7 @@ def happened(server: Server, seconds_ago: float, kind: str, now: datetime = NOW,
 
 def seconds(server: Server, since: float) -> list[tuple[float, float | None]]:
     """The outages of the last seconds, each as seconds ago."""
-    found = outages(server, NOW - timedelta(seconds=since), NOW)
+    found = outages([server], NOW - timedelta(seconds=since), NOW)[server.pk]
     return [((NOW - one.start).total_seconds(), one.end and (NOW - one.end).total_seconds()) for one in found]
 
 
