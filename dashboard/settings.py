@@ -4,12 +4,12 @@ import logging
 import os
 import secrets
 from collections.abc import Mapping
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import dj_database_url
-import plotly
 from django.core.exceptions import ImproperlyConfigured
 
 from dashboard.plugins import table as plugins
@@ -302,7 +302,9 @@ CONTENT_SECURITY_POLICY = {
 
 # -- static files ----------------------------------------------------------------------------------------------------
 STATIC_URL = "static/"
-STATICFILES_DIRS = [BASE_DIR / "static", ("plotly", Path(plotly.__file__).parent / "package_data")]
+# Only the files of Plotly are used: importing it would lengthen each start by 50 ms.
+_plotly = Path(str(distribution("plotly").locate_file("plotly/package_data")))
+STATICFILES_DIRS = [BASE_DIR / "static", ("plotly", _plotly)]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "dashboard.web.static_files.HashedAddresses"},

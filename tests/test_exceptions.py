@@ -3,6 +3,7 @@
 import ast
 import builtins
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,31 +17,26 @@ MAKERS = {
 }  # fmt: skip
 
 
-def _modules() -> Iterator[tuple[str, ast.Module]]:
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            name = str(path.relative_to(ROOT))
-            if not any(part in name for part in OTHERS):
-                yield name, ast.parse(path.read_text())
+@cache  # not a constant: each process of a run would parse the whole program when it collects the tests
+def _modules() -> list[tuple[str, ast.Module]]:
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    names = {path: str(path.relative_to(ROOT)) for path in paths}
+    return [
+        (name, ast.parse(path.read_text())) for path, name in names.items() if not any(part in name for part in OTHERS)
+    ]
 
 
-def _exceptions(modules: list[tuple[str, ast.Module]]) -> set[str]:
+@cache
+def _exceptions() -> set[str]:
     """The names of all classes that are exceptions: Python's, and what is derived from them anywhere."""
     known = {
         name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, BaseException)
     }
-    classes = [node for _, tree in modules for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    while more := {
-        one.name
-        for one in classes
-        if one.name not in known and any(ast.unparse(base).split(".")[-1] in known for base in one.bases)
-    }:
+    classes = [node for _, tree in _modules() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    derived = [(one.name, {ast.unparse(base).split(".")[-1] for base in one.bases}) for one in classes]
+    while more := {name for name, bases in derived if name not in known and bases & known}:
         known |= more
     return known
-
-
-MODULES = list(_modules())
-EXCEPTIONS = _exceptions(MODULES)
 
 
 def _kept(target: ast.expr) -> bool:
@@ -72,15 +68,15 @@ def _keeps(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute):
             named = {name.id for name in ast.walk(node.annotation) if isinstance(name, ast.Name)}
-            if named & EXCEPTIONS and "[" not in ast.unparse(node.annotation):
+            if named & _exceptions() and "[" not in ast.unparse(node.annotation):
                 yield f"{node.lineno}: {ast.unparse(node)}"
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name):
-            made = node.value.func.id in EXCEPTIONS | MAKERS
+            made = node.value.func.id in _exceptions() | MAKERS
             if made and any(isinstance(target, ast.Attribute) for target in node.targets):
                 yield f"{node.lineno}: {ast.unparse(node)}"
     for statement in tree.body:
         value = statement.value if isinstance(statement, ast.Assign) else None
-        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in EXCEPTIONS | MAKERS:
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in _exceptions() | MAKERS:
             yield f"{statement.lineno}: {ast.unparse(statement)}"
 
 
@@ -97,7 +93,7 @@ def _shields(tree: ast.Module) -> Iterator[str]:
 
 @pytest.mark.parametrize("look", [_raised_again, _keeps, _shields], ids=["raised again", "kept", "shared"])
 def test_no_exception_is_kept_to_be_raised_again(look) -> None:
-    found = [f"{name}:{line}" for name, tree in MODULES for line in look(tree)]
+    found = [f"{name}:{line}" for name, tree in _modules() for line in look(tree)]
     assert not found, "make the exception where it is raised, and keep its sentence:\n" + "\n".join(found)
 
 

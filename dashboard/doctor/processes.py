@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
 
-import redis
 from django.conf import settings
 from django.utils import timezone
 
@@ -60,6 +59,8 @@ def pages() -> Iterator[str]:
 def queue() -> Iterator[str]:
     if not settings.REDIS_URL:
         raise NotMade("it is a folder, because REDIS_URL is not set")
+    import redis  # not above: every process of the dashboard would spend 130 ms of its start on it
+
     client = redis.Redis.from_url(
         settings.REDIS_URL, socket_timeout=_PATIENCE_S, socket_connect_timeout=_PATIENCE_S, retry=None
     )

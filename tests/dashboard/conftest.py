@@ -1,8 +1,10 @@
 """People with different rights, a repository of the test's own, and uploads made the way a client makes them."""
 
+import contextlib
 import hashlib
 import os
 import re
+import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from django.apps import apps
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group, Permission
+from django.db import connection
 from django.db.models.signals import post_migrate
 from django.test import Client
 from django.utils import timezone
@@ -33,6 +36,7 @@ from dashboard.uploads.publication import upload_publish
 from dashboard.uploads.services import upload_complete, upload_create, upload_receive_chunk
 from repository.config.document import Document
 from tests.dashboard.inspections import remembering
+from tests.dashboard.web_process import migrated
 from tests.support import engines, model_factory
 
 
@@ -63,6 +67,21 @@ def beaten(name: str) -> Path:
     heartbeat.beat(name)
     (path,) = settings.HEARTBEAT_DIR.glob(f"{name}.{os.getpid()}.*")
     return Path(path)
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings: None) -> Iterator[None]:
+    """Migrate once in a run: each process copies the database into its memory, where Django finds every migration done."""
+    if connection.vendor != "sqlite":
+        yield
+        return
+    name = connection.creation._get_test_db_name()  # the address of a database that all connections of a process share
+    with (
+        contextlib.closing(sqlite3.connect(migrated() / "db.sqlite3")) as migrated_one,
+        contextlib.closing(sqlite3.connect(name, uri=True, check_same_thread=False)) as in_memory,
+    ):
+        migrated_one.backup(in_memory)
+        yield  # a database in memory goes with its last connection
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -37,7 +37,12 @@ def finished(data: Path, *arguments: str) -> str:
 def migrate(data: Path) -> None:
     """Make a data folder with an empty database. The migrations run once in a run of tests, because they take seconds."""
     data.mkdir()
-    shutil.copy(made_once("migrated", _migrate) / "db.sqlite3", data)
+    shutil.copy(migrated() / "db.sqlite3", data)
+
+
+def migrated() -> Path:
+    """Return the data folder whose database is migrated. Who changes it copies it."""
+    return made_once("migrated", _migrate)
 
 
 def _migrate(data: Path) -> None:

@@ -57,6 +57,5 @@ def collect_without_garbage() -> None:
 
 def spare_collected_tests() -> None:
     """Exempt the collected tests from garbage collection: they exist until the end, and some tests collect garbage often."""
-    gc.collect()
     gc.freeze()
     gc.enable()
