@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('dashboard', '0047_deployments_left_out'),
+        ('dashboard', '0048_job_worker'),
     ]
 
     expands = "An earlier program does not look at pods, and finds no servers by labels: those that were found stay."
