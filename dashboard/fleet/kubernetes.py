@@ -1,4 +1,7 @@
-"""Finds the pods of a Kubernetes service (EndpointSlices of discovery.k8s.io/v1), or those with given labels."""
+"""Finds the pods of a Kubernetes service (EndpointSlices of discovery.k8s.io/v1), or those with given labels.
+
+A service takes a Role with apiGroups [discovery.k8s.io], resources [endpointslices] and verbs [list]; labels take pods instead.
+"""
 
 import ipaddress
 from typing import NotRequired, TypedDict
