@@ -81,7 +81,7 @@ def figure_of(server: Server, model_name: str, name: str, start: int, end: int) 
 
     It is unknown if the server did not answer or `watch` did not run: then an alert that fires goes on, and none begins.
     """
-    rows = metrics_rows(server, "", FINE, start, end)
+    rows = metrics_rows([server.pk], "", FINE, start, end)
     whole = [(at, decode(data)) for at, data in rows.values_list("at", "data")]
     if not whole:
         return math.nan
@@ -90,7 +90,7 @@ def figure_of(server: Server, model_name: str, name: str, start: int, end: int) 
         return float(merge_processes(processes)[name]) if processes else None  # type: ignore[literal-required]
     usages = {at: [] if model_name else [sample.usage] for at, sample in whole}
     if model_name:
-        for at, data in metrics_rows(server, model_name, FINE, start, end).values_list("at", "data"):
+        for at, data in metrics_rows([server.pk], model_name, FINE, start, end).values_list("at", "data"):
             usages.setdefault(at, []).append(decode(data).usage)
     usage = combine(combine_side_by_side(parts) for parts in usages.values())
     value = figures(usage, FINE * len(whole))[name]  # type: ignore[literal-required]

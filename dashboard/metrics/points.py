@@ -10,6 +10,8 @@ from dashboard.metrics.feed import Key, Tick
 from dashboard.metrics.samples import ProcessGauges
 from dashboard.metrics.usage import Figures, Usage, combine_side_by_side, figures, instance_key, server_key
 
+_DRAWN = ("rps", "p50", "p99", "errors")  # what charts draw of each instance and server: there may be hundreds
+
 
 class PointBody(TypedDict, total=False):
     """The fields of a message of type "point", except type, server and time."""
@@ -20,9 +22,11 @@ class PointBody(TypedDict, total=False):
     floors: list[str]  # the keys of `memory` whose bytes are a lower bound
     total: Figures  # only in a message about all models
     versions: dict[str, Figures]  # only in a message about one model, by version number, with feed.NO_VERSION
-    instances: dict[str, Figures]  # only in a message about one model, by usage.instance_key
+    instances: dict[
+        str, dict[str, object]
+    ]  # only in a message about one model, by usage.instance_key: figures of _DRAWN
     states: dict[str, str]
-    servers: dict[str, Figures]  # only in a sum about one model, by usage.server_key
+    servers: dict[str, dict[str, object]]  # only in a sum about one model, by usage.server_key: figures of _DRAWN
     missing: list[str]  # only in a sum: the servers that are not in it, because they gave no point
 
 
@@ -75,12 +79,12 @@ class Point(Message):
         if model:
             body["versions"] = {str(one): self._figures([usage]) for one, usage in self._versions[model].items()}
             body["instances"] = {
-                instance_key(version, label): self._figures([usage])
+                instance_key(version, label): _drawn(self._figures([usage]))
                 for (name, version), usages in self.tick.instances.items()
                 if name == model
                 for label, usage in usages.items()
             }
-            body["servers"] = {server_key(one.server): one.figures_of(model) for one in self._parts}
+            body["servers"] = {server_key(one.server): _drawn(one.figures_of(model)) for one in self._parts}
             body["states"] = self._states_of(model)
         else:
             body["total"] = self._figures(list(self.tick.models.values()))
@@ -116,6 +120,10 @@ class Lost(Message):
 
     def text(self, model: str = "") -> str:
         return self._json
+
+
+def _drawn(all_figures: Figures) -> dict[str, object]:
+    return {name: all_figures[name] for name in _DRAWN}  # type: ignore[literal-required]
 
 
 def together(points: Sequence[Point], missing: list[str]) -> Point:

@@ -41,8 +41,8 @@
  * @property {Record<string, Figures>} models the models with requests, or only the model that the page asked for
  * @property {Figures} [total] the figures of all models; missing if the page asked for one model
  * @property {Record<string, Figures>} [versions] the versions with requests of the model that the page asked for
- * @property {Record<string, Figures>} [instances] "version label" -> the figures of an instance of the model that the page asked for
- * @property {Record<string, Figures>} [servers] "on NAME" -> the figures of a server, in a sum about one model
+ * @property {Record<string, Figures>} [instances] "version label" -> the figures that are drawn of an instance of the model that the page asked for
+ * @property {Record<string, Figures>} [servers] "on NAME" -> the figures that are drawn of a server, in a sum about one model
  * @property {ProcessFigures} process
  * @property {Record<string, number>} memory "model/version" -> bytes
  * @property {string[]} [floors] the keys of `memory` whose bytes are a lower bound
