@@ -91,7 +91,8 @@ def test_web_worker_and_watch_run_in_containers_of_their_own(tmp_path: Path, mod
                     memory=1 << 30,
                 )
             )
-        wait_until(lambda: is_ready(pod, *parts.values()), START_S, "readiness")
+            # The first one makes the tables, for which the others wait two minutes at most, and end. A kubelet starts them again.
+            wait_until(lambda: is_ready(pod, *parts.values()), START_S, "readiness")
         assert inspected(pod, model)["state"] == "inspected"
 
         def beating() -> bool:
