@@ -32,7 +32,7 @@ debian() { # NAME PACKAGES
 
 arguments=(--build-arg "BASE=$base")
 if [ "$base" = debian ]; then
-  build=buildah needed=python3,ca-certificates,libstdc++6,libgomp1
+  build=buildah needed=python3,ca-certificates,netbase,tzdata,libstdc++6,libgomp1
   debian localhost/slipway-base:bookworm "$needed"
   debian localhost/slipway-builder:bookworm "$needed,python3-venv,python3-dev,gcc,libc6-dev"
   arguments=(--build-arg BASE=localhost/slipway-base:bookworm --build-arg BUILDER=localhost/slipway-builder:bookworm)

@@ -91,7 +91,8 @@ def test_web_worker_and_watch_run_in_containers_of_their_own(tmp_path: Path, mod
                     memory=1 << 30,
                 )
             )
-        wait_until(lambda: is_ready(pod, *parts.values()), START_S, "readiness")
+            # The first one makes the tables. The others wait two minutes for that, and end: a kubelet would start them again.
+            wait_until(lambda: is_ready(pod, *parts.values()), START_S, "readiness")
         assert inspected(pod, model)["state"] == "inspected"
 
         def beating() -> bool:
