@@ -89,7 +89,7 @@ def refused(found: list[Manifest], version: str) -> list[str]:
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write("\n---\n".join(map(json.dumps, found)))  # JSON is YAML that is soon written
         file.flush()
-        command = [program, "-k", f"1.{version}", "--strict", "--quiet", file.name]
+        command = [str(program), "-k", f"1.{version}", "--strict", "--quiet", file.name]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S * 4)
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     return lines or ([] if done.returncode == 0 else [f"status {done.returncode}"])
