@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     spreading.spare_collected_tests()
+    slowest.count()  # collecting costs no file
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -37,6 +39,13 @@ def pytest_xdist_auto_num_workers() -> int:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> spreading.FileScheduling:
     return spreading.FileScheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    slowest.measure(report)
+    return report
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
