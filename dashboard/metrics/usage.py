@@ -116,7 +116,9 @@ def combine(usages: Iterable[Usage]) -> Usage:
         for total, more in zip(counts, _counts_of(usage), strict=True):
             if more:
                 _add(total, more)
-    return Usage(*sums, max(one.pending for one in several), max(one.in_flight for one in several), *counts)
+    peaks = max(one.pending for one in several), max(one.in_flight for one in several)
+    values: list[Any] = [*sums, *peaks, *counts]
+    return Usage(*values)
 
 
 def combine_side_by_side(usages: list[Usage]) -> Usage:
@@ -132,7 +134,8 @@ def since(now: Usage, before: Usage) -> Usage:
     """Return the difference of two readings of cumulative counters, with pending and in_flight as in `now`."""
     sums = map(sub, _sums_of(now), _sums_of(before))
     counts = map(subtract, _counts_of(now), _counts_of(before))
-    return Usage(*sums, now.pending, now.in_flight, *counts)
+    values: list[Any] = [*sums, now.pending, now.in_flight, *counts]
+    return Usage(*values)
 
 
 def fell(now: Usage, before: Usage) -> bool:
