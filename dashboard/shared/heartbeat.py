@@ -217,7 +217,10 @@ def _silence(one: Process, found: list[Process], several: bool) -> Silence:
 def _known() -> list[Process]:
     kept = processes_of_others()
     recent = abs(time.time() - kept.get("at", 0.0)) < FORGOTTEN_AFTER_S
-    others = [Process(*row[:5], here=False, ended=any(row[5:6])) for row in kept.get("processes", ())]
+    others = [
+        Process(name, host, pid, since, age, here=False, ended=any(ended))
+        for name, host, pid, since, age, *ended in kept.get("processes", ())
+    ]
     return [*processes_here(), *(others if recent else ())]
 
 
