@@ -331,7 +331,13 @@ class Users(Traffic):
         steps, guardrails = [{"weight": 100 * SHARE, "bake_s": 7776000.0}], [{"metric": "errors", "margin": 0.01}]
         plan = {"steps": steps, "promote": "hand", "guardrails": guardrails, "min_samples": ENOUGH}
         address = f"/api/v1/models/{name}/rollouts"
-        await self._ask(client, "POST", address, 201, json={"candidate": 2, "plan": plan}, headers=self._bearer)
+
+        async def begun() -> str:  # 503 while the bucket is late
+            await self._ask(client, "POST", address, 201, json={"candidate": 2, "plan": plan}, headers=self._bearer)
+            return ""
+
+        _, wrong = await moment(begun, PATIENCE_S)
+        assert not wrong, wrong
 
     async def rollout(self, client: httpx.AsyncClient, name: str) -> dict[str, Any]:
         found = (await self._look(client, f"/api/v1/models/{name}/rollouts")).json()["results"][0]
