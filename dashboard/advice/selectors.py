@@ -60,9 +60,9 @@ def _traffic(server: Server, model_name: str, since: float, cores: int | None) -
     now = time.time()
     span = math.floor(max(since, now - WINDOW_S)) + 1, math.ceil(now) + 1
     usages: dict[int, list[Usage]] = defaultdict(list)
-    for version, data in metrics_rows(server, model_name, FINEST, *span).values_list("version", "data"):
+    for version, data in metrics_rows([server.pk], model_name, FINEST, *span).values_list("version", "data"):
         usages[version].append(decode(data).usage)
-    gauges = [decode(data).process for data in metrics_rows(server, "", FINEST, *span).values_list("data", flat=True)]
+    gauges = [decode(data).process for data in metrics_rows([server.pk], "", FINEST, *span).values_list("data", flat=True)]
     cpu = [one["cpu"] for one in gauges if one is not None]
     totals = [combine(one) for one in usages.values()]
     busiest = max(totals, key=lambda one: one.success, default=Usage())

@@ -111,7 +111,7 @@ class SumFeed(Feed):
         self._feeds = feeds
 
     async def _read(self) -> None:
-        keys: set[int | None] | None = None  # of the servers that are added up
+        keys: set[int] | None = None  # of the servers that are added up
         adding = asyncio.create_task(asyncio.sleep(0))
         try:
             while True:
