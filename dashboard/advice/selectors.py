@@ -62,7 +62,9 @@ def _traffic(server: Server, model_name: str, since: float, cores: int | None) -
     usages: dict[int, list[Usage]] = defaultdict(list)
     for version, data in metrics_rows([server.pk], model_name, FINEST, *span).values_list("version", "data"):
         usages[version].append(decode(data).usage)
-    gauges = [decode(data).process for data in metrics_rows([server.pk], "", FINEST, *span).values_list("data", flat=True)]
+    gauges = [
+        decode(data).process for data in metrics_rows([server.pk], "", FINEST, *span).values_list("data", flat=True)
+    ]
     cpu = [one["cpu"] for one in gauges if one is not None]
     totals = [combine(one) for one in usages.values()]
     busiest = max(totals, key=lambda one: one.success, default=Usage())

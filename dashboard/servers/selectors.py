@@ -185,7 +185,9 @@ class VersionCount(NamedTuple):
 def version_counts(servers: Iterable[Server]) -> dict[int, VersionCount]:
     """Return the VersionCount of each server by its key, in one query."""
     counts = {server.pk: VersionCount(0, 0) for server in servers}
-    rows = ModelState.objects.filter(server__in=[*counts]).order_by().values_list("server", "state", "condition", "failed")
+    rows = (
+        ModelState.objects.filter(server__in=[*counts]).order_by().values_list("server", "state", "condition", "failed")
+    )
     for key, state, condition, failed, number in rows.annotate(number=Count("pk")):
         ready, total = counts[key]
         is_ready = version_word(state, condition, failed) == "ready"
