@@ -27,7 +27,6 @@ from tests.dashboard.many_rows import (
     add_rollout_history,
     add_rollouts,
     add_samples,
-    add_servers,
     deepen,
 )
 from tests.support.model_pages import model_name, model_pages
@@ -49,9 +48,6 @@ PAGES = (
     "/jobs/",
     "/servers/",
     "/servers/local/",
-    "/environments/",
-    "/environments/production/",
-    f"/metrics?start={time.time() - 900}&end={time.time() + 900}&model=model_000&version=servers",
     "/activity/",
     "/activity/?who=olga&model=model_000",
     "/settings/",
@@ -70,7 +66,6 @@ PARTS = (
     f"{_ONE}/compare?a=v1&b=r6",
     f"{_ONE}/rollouts/UNDER_WAY/",
     "/jobs/",
-    "/environments/production/",
 )
 MOST_BYTES = 200_000  # of a page with all that it loads before plotly.js
 
@@ -87,13 +82,11 @@ def viewer(server: Server, as_person: Callable[..., Client]) -> Client:
 
 @pytest.fixture
 def much(server: Server, viewer: Client) -> None:
-    """Fifty times as many models and people, more servers; of the first model ever more releases, versions, entries."""
+    """Fifty times as many models and people; of the first model ever more releases, versions, entries."""
     add_models(server, range(3, MANY))
     add_people(range(4, 54))
     add_history(server, range(MANY), each=4)
     add_samples(server, [model_name(number) for number in range(3, 20)], time.time())
-    for one in add_servers(server, 5):
-        add_samples(one, [model_name(number) for number in range(3)], time.time())
     first = Model.objects.get(name=model_name(0))
     deepen(server, first, versions=40, releases=200)
     add_rollouts(server, range(3, 30), each=1)

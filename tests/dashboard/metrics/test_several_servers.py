@@ -157,6 +157,11 @@ def test_each_server_has_series_of_its_own_with_gaps_of_its_own(
     assert as_person().get("/api/v1/metrics", {**span, "servers": "true"}).json()["servers"] == drawn
 
 
+def test_outages_of_all_servers_are_read_in_one_query(servers: list[Server], django_assert_num_queries: Any):
+    with django_assert_num_queries(1):
+        metrics_outages(servers=servers, start=NOW, end=NOW + 60)
+
+
 def test_charts_of_very_many_servers_read_coarser_rows():
     assert metrics._resolution(NOW - 900, NOW, NOW, 8) == 1
     assert metrics._resolution(NOW - 900, NOW, NOW, 200) == 10
