@@ -39,7 +39,7 @@ if [ "$base" = debian ]; then
 fi
 [ -z "${TORCH_INDEX+set}" ] || arguments+=(--build-arg "TORCH_INDEX=$TORCH_INDEX")
 [ -z "${PIP_CONF:-}" ] || arguments+=(--secret "id=pip,src=$PIP_CONF")
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+version=$(sed -n '0,/^version = /s/^version = "\(.*\)"/\1/p' pyproject.toml)  # the first: another is PyTorch's
 arguments+=(--label "org.opencontainers.image.version=$version" --label "org.opencontainers.image.base.name=$base")
 if git rev-parse HEAD > /dev/null 2>&1; then
   arguments+=(--label "org.opencontainers.image.revision=$(git describe --always --abbrev=40 --dirty --exclude='*')")
