@@ -40,10 +40,10 @@ fi
 [ -z "${TORCH_INDEX+set}" ] || arguments+=(--build-arg "TORCH_INDEX=$TORCH_INDEX")
 [ -z "${PIP_CONF:-}" ] || arguments+=(--secret "id=pip,src=$PIP_CONF")
 version=$(sed -n '0,/^version = /s/^version = "\(.*\)"/\1/p' pyproject.toml)  # the first: another is PyTorch's
-arguments+=(--label "org.opencontainers.image.version=$version" --label "org.opencontainers.image.base.name=$base")
+arguments+=(--build-arg "VERSION=$version")
 if git rev-parse HEAD > /dev/null 2>&1; then
-  arguments+=(--label "org.opencontainers.image.revision=$(git describe --always --abbrev=40 --dirty --exclude='*')")
-  arguments+=(--label "org.opencontainers.image.created=$(git log -1 --format=%cI)")
+  arguments+=(--build-arg "REVISION=$(git describe --always --abbrev=40 --dirty --exclude='*')")
+  arguments+=(--build-arg "CREATED=$(git log -1 --format=%cI)")
 fi
 [ -z "${SOURCE:-}" ] || arguments+=(--label "org.opencontainers.image.source=$SOURCE")
 
