@@ -142,7 +142,7 @@ def differences(
             said = f"{about} was set from {old['wanted']} to {one['wanted']} replicas in the cluster{by}"
             found.append(Change(set_uid(one), at, "set", "", about, said))
         if old["revision"] and old["revision"] != one["revision"]:
-            said = f"a rolling update of {about} began: revision {one['revision']}"
+            said = f"rolling update {one['revision']} of {about} began"
             found.append(Change(f"{one['uid']}:{one['revision']}"[:100], timezone.now(), "update", "", about, said))
     return found
 

@@ -137,7 +137,7 @@ def test_why_the_number_changed_is_kept_once_and_longer_than_the_cluster_keeps_i
     events = api.get("/api/v1/environments/eu/replicas/events").data["results"]
     assert {(one["kind"], one["said"]) for one in events} - set(said) == {
         ("set", "Deployment triton was set from 8 to 4 replicas in the cluster by kubectl-edit"),
-        ("update", "a rolling update of Deployment triton began: revision 2"),
+        ("update", "rolling update 2 of Deployment triton began"),
     }
     counts = api.get("/api/v1/environments/eu/replicas/counts").data["results"]
     assert [(one["wanted"], one["ready"]) for one in counts] == [(4, 4), (8, 2)]
