@@ -24,7 +24,7 @@ class AlertKind:
     """A kind of alert. name: as in an alert's row. button: a verb; it leads to the page that a finding names.
 
     The button to a part of the tab Requests is named by that part (BUTTONS). of_model: whether its subjects belong to models,
-    for each of which it can be switched off.
+    for each of which it can be switched off. spans: whether it judges history, which is read as often as a span of it ends.
     """
 
     name: str
@@ -38,6 +38,7 @@ class AlertKind:
     clear_s: float = 60.0
     unless: Mapping[str, float] = field(default_factory=dict)
     of_model: bool = False
+    spans: bool = False
 
 
 BUTTONS = {finders.FAILED: "See the failed requests", finders.SLOWEST: "See the slowest requests"}
@@ -154,6 +155,7 @@ DEFAULTS = (
         finders.skew,
         5 * MINUTE,
         2 * MINUTE,
+        spans=True,
     ),
     AlertKind(
         PROCESS_SILENT,
@@ -177,6 +179,7 @@ DEFAULTS = (
         0,
         2 * MINUTE,
         of_model=True,
+        spans=True,
     ),
     AlertKind(
         "memory",

@@ -10,7 +10,7 @@ from django.db import close_old_connections
 
 from dashboard.alerts.outbox import alerts_tell, deliveries_send
 from dashboard.alerts.services import alerts_evaluate
-from dashboard.alerts.table import PROCESS_SILENT
+from dashboard.alerts.table import PROCESS_SILENT, kinds
 from dashboard.shared import heartbeat
 
 logger = logging.getLogger(__name__)
@@ -32,9 +32,9 @@ def announce() -> None:
         logger.warning("the queue did not take the messages of alerts; watch sends them")
 
 
-def alerts_watch() -> str:
-    """Evaluate all alerts and tell people, for `watch`; return what failed."""
-    failed = alerts_evaluate()
+def alerts_watch(*, spans: bool) -> str:
+    """Evaluate the alerts about history (spans), or all others, and tell people, for `watch`; return what failed."""
+    failed = alerts_evaluate(only=[kind.name for kind in kinds() if kind.spans == spans])
     alerts_tell(announce=announce)
     return failed
 
