@@ -40,22 +40,26 @@ fi
 [ -z "${TORCH_INDEX+set}" ] || arguments+=(--build-arg "TORCH_INDEX=$TORCH_INDEX")
 [ -z "${PIP_CONF:-}" ] || arguments+=(--secret "id=pip,src=$PIP_CONF")
 version=$(sed -n '0,/^version = /s/^version = "\(.*\)"/\1/p' pyproject.toml)  # the first: another is PyTorch's
-arguments+=(--build-arg "VERSION=$version")
+labels=(--label "org.opencontainers.image.version=$version" --label "org.opencontainers.image.base.name=$base")
 if git rev-parse HEAD > /dev/null 2>&1; then
-  arguments+=(--build-arg "REVISION=$(git describe --always --abbrev=40 --dirty --exclude='*')")
-  arguments+=(--build-arg "CREATED=$(git log -1 --format=%cI)")
+  labels+=(--label "org.opencontainers.image.revision=$(git describe --always --abbrev=40 --dirty --exclude='*')")
+  labels+=(--label "org.opencontainers.image.created=$(git log -1 --format=%cI)")
 fi
-[ -z "${SOURCE:-}" ] || arguments+=(--label "org.opencontainers.image.source=$SOURCE")
+[ -z "${SOURCE:-}" ] || labels+=(--label "org.opencontainers.image.source=$SOURCE")
 
 for image in "${@:-server dashboard}"; do for image in $image; do
   target=(--target "${image%-gpu}")
   [ "$image" = "${image%-gpu}" ] || target+=(--build-arg DEVICE=gpu)
+  # Labels are a build of their own: a cached layer would keep those of an earlier commit.
   case $build in
-    docker) DOCKER_BUILDKIT=1 docker build -f deploy/Dockerfile "${target[@]}" "${arguments[@]}" ${BUILD_FLAGS:-} -t "slipway-$image:$tag" . ;;
+    docker) DOCKER_BUILDKIT=1 docker build -f deploy/Dockerfile "${target[@]}" "${arguments[@]}" ${BUILD_FLAGS:-} -t "slipway-$image:$tag" .
+      docker build --no-cache "${labels[@]}" -t "slipway-$image:$tag" - <<< "FROM slipway-$image:$tag" ;;
     *) # chroot needs no rights that a container lacks
       [ "$build" = podman ] && command=(podman build) || command=(buildah bud)
       "${command[@]}" --isolation chroot --layers --pull=missing -f deploy/Dockerfile --ignorefile deploy/Dockerfile.dockerignore \
-        "${target[@]}" "${arguments[@]}" ${BUILD_FLAGS:-} -t "localhost/slipway-$image:$tag" . ;;
+        "${target[@]}" "${arguments[@]}" ${BUILD_FLAGS:-} -t "localhost/slipway-$image:$tag" .
+      "${command[@]}" --isolation chroot --no-cache --pull=never "${labels[@]}" -t "localhost/slipway-$image:$tag" \
+        -f - <<< "FROM localhost/slipway-$image:$tag" ;;
   esac
   if [ -n "${ARCHIVES:-}" ]; then
     mkdir -p "$ARCHIVES"
