@@ -25,7 +25,19 @@ from dashboard.access.authorisation import VIEWERS, Actor
 from dashboard.accounts.token_use import TokenUse
 from dashboard.jobs import services as jobs
 from dashboard.jobs.runner import job_run
-from dashboard.models import Job, Model, ModelState, Release, ReleaseSpan, Server, ServerState, Upload, Version
+from dashboard.models import (
+    Job,
+    Model,
+    ModelState,
+    Release,
+    ReleaseSpan,
+    Server,
+    ServerEnvironment,
+    ServerState,
+    Upload,
+    Version,
+)
+from dashboard.models.environment import PRODUCTION
 from dashboard.postgresql import relay
 from dashboard.releases import life
 from dashboard.releases.selectors import wanted_release
@@ -91,11 +103,13 @@ def no_relay() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def viewers_stay() -> Iterator[None]:
-    """A transactional test empties every table, and Django makes permissions anew after that; the group comes with them."""
+def rows_of_migrations() -> Iterator[None]:
+    """A transactional test empties every table, and Django makes permissions anew after that; what migrations made comes with
+    them."""
 
     def make(**_: Any) -> None:
         Group.objects.get_or_create(name=VIEWERS)
+        ServerEnvironment.objects.get_or_create(name=PRODUCTION)
 
     post_migrate.connect(make, sender=apps.get_app_config("dashboard"))
     yield

@@ -8,7 +8,7 @@ from dashboard.models import Server
 
 pytestmark = pytest.mark.django_db
 
-PUBLICATION_PARSES, PUBLICATION_HOPS = 3, 204  # four of them ask whether a bucket keeps the repository
+PUBLICATION_PARSES, PUBLICATION_HOPS = 3, 205  # four of them ask whether a bucket keeps the repository
 STEP_PARSES, STEP_HOPS = 1, 80
 
 

@@ -310,7 +310,7 @@ def test_a_dns_name_brings_servers_and_takes_them_away(
         ({"name": "production"}, "there is an environment named 'production' already"),
         ({"name": "x", "dns_name": "http://host"}, "a DNS name has letters"),
         ({"name": "x", "kubernetes_service": "triton"}, "is its namespace and its name, as prod/triton"),
-        ({"name": "x", "kubernetes_service": "a/b", "dns_name": "a"}, "not by both"),
+        ({"name": "x", "kubernetes_service": "a/b", "dns_name": "a"}, "not by two of them"),
         ({"name": "x", "kubernetes_address": "https://a/b"}, "and nothing else"),
         ({"name": "x", "kubernetes_address": "http://a", "kubernetes_token": "t"}, "over https only"),
         ({"name": "x", "kubernetes_token": "a\nb"}, "a token has at most 8000 printable"),

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from django.db import connection
@@ -13,7 +13,7 @@ from django.test import Client
 from rest_framework.test import APIClient
 
 from dashboard.models import Model, WatchLease
-from dashboard.shared import heartbeat
+from dashboard.shared import fence, heartbeat
 from dashboard.shared.changes import marks
 from dashboard.shared.fence import Fence, LeaseEnded, fence_headers, fenced_by, refuse_late_writes
 from dashboard.watch.lease import LEASE_S, Lease
@@ -63,8 +63,16 @@ def test_tasks_that_hold_every_thread_do_not_cost_the_lease() -> None:
     asyncio.run(lead())
 
 
-def test_after_its_lease_a_leader_writes_nothing_and_its_calls_carry_its_number():
+@pytest.fixture
+def late_writes_refused() -> Iterator[None]:
     refuse_late_writes()
+    yield
+    connection_created.disconnect(dispatch_uid=fence._checked)
+    connection.execute_wrappers.remove(fence._checked)
+
+
+@pytest.mark.usefixtures("late_writes_refused")
+def test_after_its_lease_a_leader_writes_nothing_and_its_calls_carry_its_number():
     connection_created.send(type(connection), connection=connection)
     Model.objects.create(name="kept")
     assert not fence_headers()
