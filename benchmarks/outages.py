@@ -70,6 +70,7 @@ ENOUGH = 30  # answers of the old version in turn, after which a server has take
 CALL = "/inference.GRPCInferenceService/ModelInfer"
 OUT_S = 22.0  # a part is out so long, unless its `up` starts it again
 WHOLE_S = 90.0
+MISSED_S = 5.0  # in this time somebody notices that a killed process does not answer
 CLIENT_S = 30.0  # a client waits so long for an answer
 # An installation without the examples, which nobody asks, and a token of its administrator.
 PREPARE = """
@@ -467,7 +468,10 @@ async def outage(installation: Installation, users: Users, client: httpx.AsyncCl
         if part in ("redis", "s3"):
             unsaid = unsaid or await users.accused(client)
     users.begin(f"{part}, {fault}: afterwards")
+    if own:  # until it is missed, all looks well
+        await asyncio.sleep(MISSED_S)
     whole_s, wrong = await moment(lambda: users.wrong(client, pid * own), WHOLE_S)
+    whole_s += MISSED_S * own
     print(f"| {part} | {fault} | {'-' if own else f'{told_s:.1f}'} | {whole_s:.1f} | {unsaid} | {wrong} |", flush=True)
     return not unsaid and not wrong
 
