@@ -7,6 +7,7 @@ from time import monotonic
 from typing import Any, ClassVar, TypeVar
 
 import psycopg
+from psycopg.waiting import Ready
 
 from dashboard.postgresql.presence import PRESENCE, SILENT_S
 
@@ -43,16 +44,19 @@ class Session(psycopg.Connection[Any]):
 
     def _watched(self, gen: Generator[Any, Any, Result]) -> Generator[Any, Any, Result]:
         """Pass on what the generator waits for. psycopg sends 0 after each interval in which nothing came."""
-        began, cancelled_at = monotonic(), 0.0
+        began, cancelled_at, answered = monotonic(), 0.0, 0
         try:
             waits_for = next(gen)
             while True:
                 ready = yield waits_for
                 if not ready:
                     cancelled_at = self._look(began, cancelled_at)
+                answered |= ready & Ready.R
                 waits_for = gen.send(ready)
         except StopIteration as end:
-            PRESENCE.heard()
+            # Without a transaction, a rollback or a commit ends without a word from the database.
+            if answered:
+                PRESENCE.heard()
             result: Result = end.value
             return result
 
