@@ -71,7 +71,9 @@ class Changes:
         subscription = Subscription()
         self._subscriptions.add(subscription)
         if self._task is None:
-            self._task = asyncio.create_task(self._watch(), name="changes of tables")
+            # The marks are read now: a change before the task's first step must not be missed.
+            work = self._watch(changes.mark(), changes.marks(), heartbeat.silent())
+            self._task = asyncio.create_task(work, name="changes of tables")
         try:
             yield subscription
         finally:
@@ -80,8 +82,7 @@ class Changes:
                 self._task.cancel()
                 self._task = None
 
-    async def _watch(self) -> None:
-        newest, known, silent = changes.mark(), changes.marks(), heartbeat.silent()
+    async def _watch(self, newest: str, known: dict[str, str], silent: list[str]) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
             tables = set()

@@ -34,6 +34,8 @@ const HANGS_MS = 5000;
 // A slow dashboard gets fewer requests: the pause after an answer is this many times as long as the answer took.
 const PAUSE_OF_ANSWERS = 5;
 const LONGEST_PAUSE_MS = 10_000;
+// A pointer that rests longer on a button is not about to press it: the button may even have come below it.
+const RESTS_MS = 5000;
 
 /**
  * Returns whether a region must be reloaded.
@@ -88,6 +90,8 @@ function regionAt(address) {
   return found;
 }
 
+let movedAt = 0; // when the pointer last moved
+
 /** @param {Element} element */
 const regionOf = (element) => regionAt(element.getAttribute("hx-get") ?? "");
 
@@ -100,7 +104,8 @@ function inUse(region) {
   if ($("dialog[open]")) return true;
   const marked = getSelection();
   const selecting = marked !== null && !marked.isCollapsed && region.contains(marked.anchorNode);
-  return selecting || $("details[open], :focus-visible, button:hover, :active", region) !== null;
+  const used = Date.now() - movedAt < RESTS_MS ? "button:hover, :active" : ":active";
+  return selecting || $(`details[open], :focus-visible, ${used}`, region) !== null;
 }
 
 /**
@@ -193,6 +198,7 @@ export function followChanges() {
     }
   };
   const { body } = document;
+  body.addEventListener("pointermove", () => (movedAt = Date.now()), { passive: true });
   body.addEventListener("htmx:beforeRequest", onAsk);
   body.addEventListener("htmx:afterRequest", onAnswer);
   body.addEventListener("htmx:beforeSwap", onSwap);
