@@ -18,7 +18,8 @@
                                                               fingerprint
                                                               lacks them
 
-If a move fails or is cancelled, the folder with the files decides between `published` and `archived`. `missing` happens when
+If a move fails or is cancelled, the folder with the files decides between `published` and `archived`. Where the database failed
+too, `watch` decides so later (versions.moves.moves_recover). `missing` happens when
 somebody adopts a folder from which a version was removed by hand.
 """
 

@@ -20,7 +20,7 @@ from dashboard.jobs.context import JobContext, undone_by
 from dashboard.jobs.kinds import Work
 from dashboard.jobs.progress import JobProgress
 from dashboard.jobs.runner import job_run_here
-from dashboard.jobs.services import job_create
+from dashboard.jobs.services import UNFINISHED, job_create
 from dashboard.models import Job, Model, Version
 from dashboard.releases.bucket import bucket_point, bucket_point_soon, bucket_transaction
 from dashboard.releases.selectors import current_document, newest_release, protected_versions
@@ -88,6 +88,23 @@ def move_abandoned(job: Job) -> None:
     """Set the version's state by the place of its files, after the job was ended while no worker ran it."""
     for version in Version.objects.filter(pk=job.params["version"]):
         _set_state_by_files(version)
+
+
+@repository_errors()
+def moves_recover() -> list[str]:
+    """Set the state of versions that a job has left `moving`, because it lost the database when it had moved the files, or
+    before it could take the move back. Return one sentence for each."""
+    done = []
+    for version in Version.objects.filter(state=VersionState.MOVING).select_related("model"):
+        with transaction.atomic():
+            model = Model.locked(version.model_id)
+            jobs = Job.objects.filter(kind__in=("archive", "restore"), params={"version": version.pk})
+            left = not jobs.filter(state__in=UNFINISHED).exists()
+        if left:
+            _set_state_by_files(version)
+            version.refresh_from_db()
+            done.append(f"Version {version.number} of {model.name} was left moving; it is {version.state} now.")
+    return done
 
 
 def _archive(version: Version, repository: ModelRepository, context: JobContext) -> None:

@@ -46,6 +46,7 @@ from dashboard.uploads.publication import publications_recover
 from dashboard.uploads.services import uploads_expire
 from dashboard.usage.log import UsageReader
 from dashboard.usage.services import usage_forget
+from dashboard.versions.moves import moves_recover
 from dashboard.versions.retention import retention_run
 
 logger = logging.getLogger(__name__)
@@ -95,6 +96,7 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
         PeriodicTask("send jobs to the queue", 2.0, Outbox(run_job.app, run_job.delay)),
         PeriodicTask("queue lost jobs again", 3.0, LostJobs()),
         PeriodicTask("finish broken-off publications", 30.0, publications_recover),
+        PeriodicTask("set the state of versions that a job left moving", 30.0, moves_recover),
         PeriodicTask("ask the bucket", 5.0, _ask_bucket),
         PeriodicTask("bring the bucket up to date", 10.0, bucket_reconcile),
         PeriodicTask("remove what nothing names from the bucket", 6 * 3600.0, bucket_collect),

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 
 from dashboard.access.authorisation import Actor
+from dashboard.catalog import version_states
 from dashboard.catalog.services import model_load
 from dashboard.configuration.drift import drift_check
 from dashboard.configuration.services import config_apply
@@ -17,10 +19,10 @@ from dashboard.models import AuditEntry, Job, Version
 from dashboard.releases.selectors import wanted_versions
 from dashboard.shared.exceptions import Conflict
 from dashboard.versions import moves as version_moves
-from dashboard.versions.moves import version_archive, version_restore
+from dashboard.versions.moves import moves_recover, version_archive, version_restore
 from dashboard.versions.services import release_promote
 from repository.config.document import Document
-from repository.files import storage
+from repository.files import publish, storage
 from tests.dashboard.conftest import CONFIG
 
 pytestmark = pytest.mark.django_db
@@ -129,6 +131,29 @@ def test_cancelled_on_the_way_back_the_version_is_where_its_row_says(
     assert drift_check() == []
     assert ended(version_restore(version=second, actor=actor)).state == "succeeded"
     assert drift_check() == []
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_version_is_not_left_moving_when_its_job_loses_the_database(
+    moved: bool, second: Version, actor: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(*_: Any, **__: Any) -> None:
+        raise OperationalError("database is locked")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(version_states, "archived", locked)
+        patch.setattr(version_states, "published", locked)
+        if not moved:
+            patch.setattr(publish, "archive_version", locked)
+        job = version_archive(version=second, actor=actor)
+    assert (job.state, second.state) == ("failed", "moving")
+    Job.objects.update(state="running")
+    assert moves_recover() == []
+    Job.objects.update(state="failed")
+    is_now = "archived" if moved else "published"
+    assert moves_recover() == [f"Version 2 of relu was left moving; it is {is_now} now."]
+    assert drift_check() == []
+    assert moves_recover() == []
 
 
 @pytest.mark.usefixtures("to_a_worker")
