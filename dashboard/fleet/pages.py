@@ -12,7 +12,7 @@ from dashboard.fleet import selectors as select
 from dashboard.fleet import services
 from dashboard.fleet.checks import CONNECTIONS, Check, check_server, server_add_checked
 from dashboard.fleet.sources import check_source
-from dashboard.kubernetes.selectors import look_of, newest_count, pod_standings
+from dashboard.kubernetes.selectors import pod_standings, replicas_of
 from dashboard.models import Server, ServerEnvironment
 from dashboard.models.environment import CONTROL_HEADER, PRODUCTION
 from dashboard.servers.selectors import answers, server_get
@@ -61,14 +61,13 @@ def environment(request: HttpRequest, name: str) -> HttpResponse:
 def _context(request: HttpRequest, found: ServerEnvironment) -> dict[str, Any]:
     models = select.unwanted(found).values_list("name", flat=True)[:SELECTABLE] if found.driven else []
     page = page_of(request, list(found.servers.all()))
-    look = look_of(found) if found.in_kubernetes else None
-    pods = page_of(request, pod_standings(found, look), by="pods")
+    replicas = replicas_of(found) if found.in_kubernetes else None
+    pods = page_of(request, pod_standings(found, replicas.pods if replicas is not None else []), by="pods")
     return {
         "environment": found,
         "page": page,
-        "look": look,
+        "replicas": replicas,
         "pods": pods,
-        "count": newest_count(found) if look is not None else None,
         "standings": select.standings(found, list(page)),
         "wishes": select.wishes(found),
         "deploying": select.deploying(found)[:_NOTES],

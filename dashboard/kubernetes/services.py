@@ -15,7 +15,7 @@ from dashboard.access.control import restored_from
 from dashboard.kubernetes.api import WORKLOADS, Kind, cluster_of
 from dashboard.kubernetes.events import Change, differences, set_uid
 from dashboard.kubernetes.look import Look
-from dashboard.kubernetes.selectors import look_of, refusal
+from dashboard.kubernetes.selectors import last_workloads, refusal
 from dashboard.kubernetes.workloads import Scale, WorkloadRow, autoscalers_of, workload_of
 from dashboard.models import ClusterLook, ReplicaCount, ReplicaEvent, ServerEnvironment
 from dashboard.shared.changes import quietly
@@ -49,10 +49,16 @@ def look_record(*, environment_id: int, source: str, look: Look) -> bool:
     return changed or told or counted
 
 
-def look_failed(*, environment_id: int, error: str) -> None:
+def look_failed(*, environment_id: int, source: str, error: str) -> None:
     """Record why the cluster could not be looked at. What was seen stays."""
-    rows = ClusterLook.objects.filter(environment=environment_id).exclude(trouble=[error])
-    rows.update(trouble=[error])
+    if ClusterLook.objects.filter(environment=environment_id, trouble=[error]).exists():
+        return
+    with transaction.atomic():
+        environment = ServerEnvironment.objects.select_for_update().filter(pk=environment_id).first()
+        if environment is not None and environment.source == source:
+            told = {"trouble": [error]}
+            first = {**told, "looked_at": environment.created_at}
+            ClusterLook.objects.update_or_create(environment=environment, defaults=told, create_defaults=first)
 
 
 def look_forget(environment: ServerEnvironment) -> None:
@@ -117,8 +123,7 @@ def replicas_set(
         raise Conflict(
             "this installation was restored from a backup, and controls nothing until manage.py accept control"
         )
-    look = look_of(environment)
-    workloads: list[WorkloadRow] = look.workloads if look is not None else []
+    workloads = last_workloads(environment)
     if said := refusal(environment, workloads, []):
         raise Conflict(said)
     least, most = environment.replicas_min, environment.replicas_max

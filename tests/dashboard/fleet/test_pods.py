@@ -1,13 +1,8 @@
-"""Pods with reasons, why their number changed, and setting it within bounds.
-
-A stand-in gives answers that API server, scheduler and controller-manager of Kubernetes 1.20 gave. What the two nodes told was
-made up: one image cannot be fetched, and one container is killed for its memory.
-"""
+"""Pods with reasons, why their number changed, and setting it within bounds."""
 
 import json
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -18,41 +13,22 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from dashboard.kubernetes import api as kubernetes
 from dashboard.kubernetes import services
 from dashboard.kubernetes.look import look_at
 from dashboard.kubernetes.pods import Pod, pod_row
 from dashboard.kubernetes.selectors import last_workloads, readings
 from dashboard.kubernetes.services import KEPT, look_record
-from dashboard.models import AuditEntry, ReplicaCount, ReplicaEvent, ServerEnvironment
+from dashboard.models import AuditEntry, ClusterLook, ReplicaCount, ReplicaEvent, ServerEnvironment
 from tests.dashboard.conftest import text_of
+from tests.dashboard.fleet.stand_in import NONE, PATHS, answers, recorded, settings_for
 from tests.dashboard.fleet.test_kubernetes import names, watching
 from tests.dashboard.uploads.file_server import FileServer, WebFile
 from tests.support.certificates import Authority
 
 pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
-NAMESPACE = "/namespaces/prod"
-PATHS = {
-    "pods": f"/api/v1{NAMESPACE}/pods",
-    "events": f"/api/v1{NAMESPACE}/events",
-    "service": f"/api/v1{NAMESPACE}/services/triton",
-    "deployment": f"/apis/apps/v1{NAMESPACE}/deployments/triton",
-    "scale": f"/apis/apps/v1{NAMESPACE}/deployments/triton/scale",
-    "hpas": f"/apis/autoscaling/v1{NAMESPACE}/horizontalpodautoscalers",
-}
 REFUSED = {"kind": "Status", "message": 'pods is forbidden: User "system:serviceaccount:prod:slipway" cannot list'}
-
-
-def recorded() -> dict[str, Any]:
-    """The recorded answers, of yesterday."""
-    text = (Path(__file__).parent / "kubernetes_1_20.json").read_text()
-    found: dict[str, Any] = json.loads(text.replace("2026-11-29T", f"{timezone.now() - timedelta(days=1):%Y-%m-%d}T"))
-    return found
-
-
-def answers(cluster: FileServer, **objects: Any) -> None:
-    for name, value in objects.items():
-        cluster.files[PATHS[name]] = WebFile(json.dumps(value).encode())
 
 
 def denies(cluster: FileServer, *objects: str) -> None:
@@ -63,16 +39,7 @@ def denies(cluster: FileServer, *objects: str) -> None:
 @pytest.fixture
 def eu(cluster: FileServer, authority: Authority, root: APIClient) -> ServerEnvironment:
     answers(cluster, **recorded())
-    body = {
-        "name": "eu",
-        "driven": False,
-        "kubernetes_selector": "prod/app=triton",
-        "kubernetes_address": cluster.url,
-        "kubernetes_token": "of the account",
-        "kubernetes_ca_file": str(authority.cert),
-        "replicas_max": 9,
-    }
-    made = root.post("/api/v1/environments", body, format="json")
+    made = root.post("/api/v1/environments", settings_for(cluster, authority), format="json")
     assert made.status_code == 201, made.data
     return ServerEnvironment.objects.get(name="eu")
 
@@ -131,7 +98,7 @@ def test_why_the_number_changed_is_kept_once_and_longer_than_the_cluster_keeps_i
     deployment["metadata"] |= {"generation": 6, "annotations": {"deployment.kubernetes.io/revision": "2"}}
     deployment["metadata"]["managedFields"][0] |= {"manager": "kubectl-edit", "time": timezone.now().isoformat()}
     deployment["spec"]["replicas"], deployment["status"]["readyReplicas"] = 4, 4
-    answers(cluster, events={"items": []}, hpas={"items": []}, deployment=deployment)
+    answers(cluster, events=NONE, hpas=NONE, deployment=deployment)
     assert look(eu)
     assert not look(eu)
     events = api.get("/api/v1/environments/eu/replicas/events").data["results"]
@@ -196,6 +163,55 @@ def _trouble(root: APIClient) -> object:
     return root.get("/api/v1/environments/eu/replicas").data["trouble"]
 
 
+@pytest.mark.parametrize("looked", [False, True])
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (WebFile(breaks_after=[0] * 99, content=b"{"), "does not answer: nothing listens there, or the connection was lost"),
+        (WebFile(b"{}", holds_at=1), "did not answer in 0 s"),
+        (WebFile(json.dumps(REFUSED).encode(), status=403), "does not let system:serviceaccount:prod:slipway list pods (403)"),
+        (WebFile(b"<html>", status=502), "answered with status 502"),
+    ],
+    ids=["stopped", "hanging", "denying", "proxy"],
+)  # fmt: skip
+def test_an_api_that_is_away_is_said_with_what_was_seen_before(
+    cluster: FileServer,
+    eu: ServerEnvironment,
+    root: APIClient,
+    as_person: Callable[..., Client],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+    answer: WebFile,
+    sentence: str,
+    looked: bool,
+) -> None:
+    """The same words on both pages and over REST, whether or not the cluster was seen before."""
+    if looked:
+        look(eu)
+        ServerEnvironment.objects.update(created_at=timezone.now() - timedelta(days=1))
+        ClusterLook.objects.update(looked_at=timezone.now() - timedelta(minutes=5))
+    monkeypatch.setattr(kubernetes, "ANSWER_S", 0.3)
+    cluster.files = dict.fromkeys(PATHS.values(), answer)
+    watching((lambda: None, lambda: sentence in str(_trouble(root)) and ClusterLook.objects.exists()), driving=False)
+    shown = root.get("/api/v1/environments/eu/replicas").data
+    said = [one for one in shown["trouble"] if sentence in one]
+    assert len(said) == 1
+    seen = (shown["wanted"], shown["ready"], shown["looked_at"] is not None)
+    assert seen == ((8, 2, True) if looked else (None, None, False))
+    for address in ("/environments/eu/", "/environments/eu/replicas/"):
+        page = text_of(as_person(), address)
+        assert page.count(said[0][1:]) == 1, address
+        assert ("seen last" in page) == (looked and answer.status != 403)
+    assert ("wanted replicas are ready" if looked else "No replica was seen yet, for the reason above") in page
+    call_command("environments", "replicas", "eu")
+    assert said[0][1:] in capsys.readouterr().out
+    # Nobody can set them, and what was typed stays.
+    operator = as_person("operate")
+    refused = operator.post("/environments/eu/replicas/set", {"replicas": "3", "seen": "8"})
+    assert refused.status_code in ((503, 403) if looked else (409,))
+    assert "seen none" in refused.content.decode() or 'value="3"' in refused.content.decode()
+
+
 def test_replicas_are_set_within_the_bounds_unless_somebody_would_undo_it(
     cluster: FileServer,
     eu: ServerEnvironment,
@@ -217,7 +233,7 @@ def test_replicas_are_set_within_the_bounds_unless_somebody_would_undo_it(
         "metadata": real["deployment"]["metadata"]
         | {"ownerReferences": [{"kind": "InferenceService", "name": "iris", "controller": True}]}
     }
-    answers(cluster, hpas={"items": []}, deployment=made)
+    answers(cluster, hpas=NONE, deployment=made)
     assert set_to(3) == (
         409,
         "InferenceService iris made Deployment triton, and would undo this: change the replicas there",
