@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 KEPT = timedelta(days=30)
 MOST_KEPT = 5000  # rows of each kind, of one environment
 _NOTED = timedelta(seconds=10)
+_MOST_REPLICAS = 2**31 - 1  # that each database can store
 
 
 def look_record(*, environment_id: int, source: str, look: Look) -> bool:
@@ -93,6 +94,7 @@ def _keep_count(environment: ServerEnvironment, look: Look) -> bool:
         return False
     wanted = sum(one["wanted"] or 0 for one in known) if known else sum(one["word"] != "unloading" for one in look.pods)
     ready = sum(one["ready"] or 0 for one in known) if known else sum(one["ready"] for one in look.pods)
+    wanted, ready = min(wanted, _MOST_REPLICAS), min(ready, _MOST_REPLICAS)
     last = environment.replica_counts.first()
     if last is not None and (last.wanted, last.ready) == (wanted, ready):
         return False

@@ -17,9 +17,10 @@ from dashboard.kubernetes import api as kubernetes
 from dashboard.kubernetes import services
 from dashboard.kubernetes.look import look_at
 from dashboard.kubernetes.pods import Pod, pod_row
-from dashboard.kubernetes.selectors import last_workloads, readings
+from dashboard.kubernetes.selectors import last_workloads, pod_standings, readings, replicas_of
 from dashboard.kubernetes.services import KEPT, look_record
 from dashboard.models import AuditEntry, ClusterLook, ReplicaCount, ReplicaEvent, ServerEnvironment
+from dashboard.shared.exceptions import Unavailable
 from tests.dashboard.conftest import text_of
 from tests.dashboard.fleet.stand_in import NONE, PATHS, answers, recorded, settings_for
 from tests.dashboard.fleet.test_kubernetes import names, watching
@@ -187,6 +188,7 @@ def test_an_api_that_is_away_is_said_with_what_was_seen_before(
 ) -> None:
     """The same words on both pages and over REST, whether or not the cluster was seen before."""
     if looked:
+        answers(cluster, hpas=NONE)
         look(eu)
         ServerEnvironment.objects.update(created_at=timezone.now() - timedelta(days=1))
         ClusterLook.objects.update(looked_at=timezone.now() - timedelta(minutes=5))
@@ -209,7 +211,8 @@ def test_an_api_that_is_away_is_said_with_what_was_seen_before(
     operator = as_person("operate")
     refused = operator.post("/environments/eu/replicas/set", {"replicas": "3", "seen": "8"})
     assert refused.status_code in ((503, 403) if looked else (409,))
-    assert "seen none" in refused.content.decode() or 'value="3"' in refused.content.decode()
+    assert ('value="3" required' if looked else "has seen none") in refused.content.decode()
+    assert "None" not in refused.content.decode()
 
 
 def test_replicas_are_set_within_the_bounds_unless_somebody_would_undo_it(
@@ -284,6 +287,44 @@ def test_replicas_are_set_within_the_bounds_unless_somebody_would_undo_it(
     assert (
         root.patch("/api/v1/environments/eu", {"replicas_min": 5, "replicas_max": 4}, format="json").status_code == 400
     )
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (WebFile(b"<html>Sign in</html>"), "gave an answer that is not understood, at ."),
+        (WebFile(b'{"items": [{"metadata": {"na'), "gave an answer that is not understood, at ."),
+        (WebFile(b'{"kind": "Status"}'), "gave an answer that is not understood, at .items"),
+        (WebFile(b'{"items": [null]}'), "gave an answer that is not understood, at .items.0"),
+        (WebFile(b'{"items": [], "metadata": "x"}'), "gave an answer that is not understood, at .metadata"),
+        (WebFile(status=429, retry_after="7"), "has too many requests to answer (429): try again in 7 s"),
+        (WebFile(b'{"items": [], "metadata": {"continue": "old"}}'), "answered with status 410"),
+        (WebFile(b'{"items": [], "metadata": {"continue": "same"}}'), "did not answer in 0 s"),
+    ],
+)
+def test_an_answer_that_nobody_expects_is_a_sentence(
+    cluster: FileServer, eu: ServerEnvironment, monkeypatch: pytest.MonkeyPatch, answer: WebFile, sentence: str
+) -> None:
+    monkeypatch.setattr(kubernetes, "ANSWER_S", 0.5)
+    cluster.files[PATHS["pods"]] = answer
+    cluster.files[f"{PATHS['pods']}?labelSelector=app%3Dtriton&continue=old"] = WebFile(b"{}", status=410)
+    with pytest.raises(Unavailable) as raised:
+        look(eu)
+    assert sentence in raised.value.message
+
+
+def test_lists_in_parts_and_objects_without_a_status_are_read(cluster: FileServer, eu: ServerEnvironment) -> None:
+    real = recorded()
+    bare = [{"metadata": one["metadata"], "spec": {}} for one in real["pods"]["items"]]
+    bare[0]["metadata"]["creationTimestamp"] = "9999-12-31T23:59:59-14:00"
+    answers(cluster, pods={"items": bare[:1], "metadata": {"continue": "more"}}, hpas={"items": None}, events={"items": None})
+    more = f"{PATHS['pods']}?labelSelector=app%3Dtriton&continue=more"
+    cluster.files[more] = WebFile(json.dumps({"items": bare[1:]}).encode())
+    huge = {"metadata": real["deployment"]["metadata"], "spec": {"replicas": 2**40}}
+    answers(cluster, deployment=huge)
+    assert look(eu)
+    assert [one.pod["label"] for one in pod_standings(eu, replicas_of(eu).pods)] == ["starting"] * 4
+    assert (replicas_of(eu).wanted, replicas_of(eu).ready) == (2**31 - 1, 0)
 
 
 @pytest.mark.parametrize(

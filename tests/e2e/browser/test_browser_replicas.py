@@ -75,6 +75,6 @@ def test_replicas_are_set_and_each_refusal_is_a_sentence(page: Page, cluster: Fi
     cluster.files = there
     expect(page.locator("main .note.degraded")).to_have_count(0)
     set_to(page, 3)
-    expect(page.locator("main")).to_contain_text("eu is scaled to 3")
+    expect(page.get_by_text("eu is scaled to 3")).to_be_visible()
     assert json.loads(cluster.puts[-1][1])["spec"] == {"replicas": 3}
     expect(page.locator("main")).to_contain_text("was set from 8 to 3 replicas by admin")
