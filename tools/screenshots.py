@@ -307,7 +307,7 @@ def use(person: Person, address: str) -> None:
 @contextmanager
 def cluster(person: Person) -> Iterator[FileServer]:
     """A cluster whose servers have trouble, and an operator who sets their number."""
-    recording = recorded(timedelta(minutes=10))
+    recording, known = recorded(timedelta(minutes=10)), "environments/eu/replicas"
     with tempfile.TemporaryDirectory(prefix="slipway-pictures-") as folder:
         authority = Authority(Path(folder) / "authority")
         with file_server(authority.sign("kubernetes")) as server:
@@ -316,7 +316,6 @@ def cluster(person: Person) -> Iterator[FileServer]:
                 answers(server, **recording)
                 if replicas == 4:
                     person.call("POST", "environments", json=settings_for(server, authority))
-                known = "environments/eu/replicas"
                 wait(lambda wanted=replicas: person.call("GET", known)["wanted"] == wanted)
             answers(server, hpas={"items": []})
             wait(lambda: not person.call("GET", known)["refusal"])

@@ -13,10 +13,10 @@ from dashboard.fleet import services
 from dashboard.fleet.checks import CONNECTIONS, Check, check_server, server_add_checked
 from dashboard.fleet.sources import check_source
 from dashboard.kubernetes.selectors import pod_standings, replicas_of
-from dashboard.models import Server, ServerEnvironment
+from dashboard.models import ServerEnvironment
 from dashboard.models.environment import CONTROL_HEADER, PRODUCTION
-from dashboard.servers.selectors import answers, server_get
-from dashboard.shared.exceptions import DashboardError, NotFound, status_of
+from dashboard.servers.selectors import answers
+from dashboard.shared.exceptions import DashboardError, status_of
 from dashboard.templatetags.slipway import sentence
 from dashboard.web.addresses import get, post
 from dashboard.web.pages import SELECTABLE, call_service, page_of, respond, whole_number
@@ -140,7 +140,7 @@ def environment_server_new(request: HttpRequest, name: str) -> HttpResponse:
 
 @post("environments/<slug:name>/servers/<slug:server>/check", Right.ADMINISTER)
 def environment_server_check(request: HttpRequest, name: str, server: str) -> HttpResponse:
-    found = _server(name, server)
+    found = select.member_get(name, server)
     check: Check = check_server(found, CONNECTIONS)
     context = {**_context(request, select.environment_get(name)), "check": check, "checked": found.name}
     return render(request, "fleet/environment.html", context)
@@ -150,13 +150,13 @@ def environment_server_check(request: HttpRequest, name: str, server: str) -> Ht
 def environment_server_change(request: HttpRequest, name: str, server: str) -> HttpResponse:
     given = {key: request.POST.get(key, "") for key in ("address", "grpc", "metrics")}
     done = f"Server {server} is saved."
-    found = _server(name, server)
+    found = select.member_get(name, server)
     return call_service(request, services.server_update, done, "environment", name, server=found, **given)
 
 
 @post("environments/<slug:name>/servers/<slug:server>/zone", Right.ADMINISTER)
 def environment_server_zone(request: HttpRequest, name: str, server: str) -> HttpResponse:
-    zone, found = request.POST.get("zone", ""), _server(name, server)
+    zone, found = request.POST.get("zone", ""), select.member_get(name, server)
     done = f"Server {server} is saved."
     return call_service(request, services.server_place, done, "environment", name, server=found, zone=zone)
 
@@ -164,7 +164,9 @@ def environment_server_zone(request: HttpRequest, name: str, server: str) -> Htt
 @post("environments/<slug:name>/servers/<slug:server>/remove", Right.ADMINISTER)
 def environment_server_remove(request: HttpRequest, name: str, server: str) -> HttpResponse:
     done = f"Server {server} is removed."
-    return call_service(request, services.server_remove, done, "environment", name, server=_server(name, server))
+    return call_service(
+        request, services.server_remove, done, "environment", name, server=select.member_get(name, server)
+    )
 
 
 @post("environments/<slug:name>/wanted", Right.OPERATE)
@@ -192,10 +194,3 @@ def _settings(form: QueryDict) -> dict[str, Any]:
     given |= {name: form[name] == "yes" for name in _SWITCHES if name in form}
     numbers = {name: whole_number(str(form[name])) for name in _NUMBERS if name in form}
     return given | {name: number for name, number in numbers.items() if number is not None}
-
-
-def _server(environment: str, name: str) -> Server:
-    found = server_get(name)
-    if found.environment is None or found.environment.name != environment:
-        raise NotFound(f"environment {environment} has no server named '{name}'")
-    return found

@@ -122,7 +122,9 @@ class Cluster:
                     raise self._too_large()
         if response.status_code == 429:
             wait = plain(response.headers.get("Retry-After", ""))[:20]
-            raise self.failed(f"has too many requests to answer (429): try again in {wait if wait.isdigit() else 'some'} s")
+            raise self.failed(
+                f"has too many requests to answer (429): try again in {wait if wait.isdigit() else 'some'} s"
+            )
         if response.status_code != 200:
             raise self._refusal(response.status_code, bytes(content), kind, name, method)
         return bytes(content)
@@ -147,7 +149,7 @@ class Cluster:
             resource = kind.resource.partition("/")[0].removesuffix("s")
             return NotFound(f"the Kubernetes namespace {self.namespace} has no {resource} {name}")
         if status == 404:
-            known = f"{kind.group}/{kind.version}"
+            known = f"{kind.group}/{kind.version}".lstrip("/")
             older = ", or Kubernetes is older than 1.21" if kind == SLICES else ""
             return NotFound(f"{at} knows no {known} (404): the address is another one's{older}")
         if status == 409:

@@ -68,15 +68,16 @@ def replicas_of(environment: ServerEnvironment) -> Replicas:
     looked_at = look.looked_at if look is not None and look.looked_at > environment.created_at else None
     failed = environment.lookup_error  # it says the same of the API, and what this means for the servers
     seen = [one for one in look.trouble if not failed.startswith(one)] if look is not None else []
+    trouble = [failed, *seen] if failed else seen
     return Replicas(
         looked_at=looked_at,
-        stale=looked_at is not None and timezone.now() - looked_at > STALE,
+        stale=looked_at is not None and (bool(trouble) or timezone.now() - looked_at > STALE),
         wanted=count.wanted if count is not None else None,
         ready=count.ready if count is not None else None,
         pods=look.pods if look is not None else [],
         workloads=workloads,
         autoscalers=autoscalers,
-        trouble=[failed, *seen] if failed else seen,
+        trouble=trouble,
         least=environment.replicas_min,
         most=environment.replicas_max,
         refusal=refusal(environment, workloads, autoscalers),

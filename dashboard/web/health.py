@@ -37,7 +37,9 @@ def answer_health(application: _Application) -> _Application:
         status, said = 200, _OK
         if scope["method"] not in ("GET", "HEAD"):
             status, said = 405, f"{scope['path']} takes GET and HEAD"
-        elif scope["path"] == READINESS and not (PRESENCE.answered_lately() or await database_sync_to_async(_answers)()):
+        elif scope["path"] == READINESS and not (
+            PRESENCE.answered_lately() or await database_sync_to_async(_answers)()
+        ):
             status, said = 503, _AWAY
         body = b"" if scope["method"] == "HEAD" else json.dumps({"status": said}).encode()
         headers = [(b"content-type", b"application/json"), (b"x-content-type-options", b"nosniff")]

@@ -30,7 +30,9 @@ _TIME = re.compile(r"2026-\d\d-\d\dT\d\d:\d\d:\d\d(?=(\.\d+)?Z)")
 def recorded(ago: timedelta = timedelta(days=1)) -> dict[str, Any]:
     """The recorded answers, the newest from so long ago."""
     text = (Path(__file__).parent / "kubernetes_1_20.json").read_text()
-    later = timezone.now().replace(tzinfo=None) - ago - datetime.fromisoformat(max(one[0] for one in _TIME.finditer(text)))
+    later = (
+        timezone.now().replace(tzinfo=None) - ago - datetime.fromisoformat(max(one[0] for one in _TIME.finditer(text)))
+    )
     moved = _TIME.sub(lambda at: (datetime.fromisoformat(at[0]) + later).isoformat(timespec="seconds"), text)
     found: dict[str, Any] = json.loads(moved)
     return found

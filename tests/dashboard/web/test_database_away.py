@@ -81,4 +81,3 @@ def test_the_event_loop_answers_health_checks_itself() -> None:
     with broken(psycopg.OperationalError("gone")):
         assert ask("/readyz") == (503, "the database does not answer")
         assert ask("/livez") == (200, "ok")
-

@@ -40,7 +40,9 @@ def test_replicas_are_set_and_each_refusal_is_a_sentence(page: Page, cluster: Fi
     field, alert = page.get_by_label("Replicas of Deployment triton"), page.locator("main [role=alert]")
     page.goto(ADDRESS)
     expect(page.locator("main")).to_contain_text("2 of 8 wanted replicas are ready")
-    expect(page.locator("main")).to_contain_text("sets the replicas of Deployment triton, from 2 to 8, and would undo this")
+    expect(page.locator("main")).to_contain_text(
+        "sets the replicas of Deployment triton, from 2 to 8, and would undo this"
+    )
     expect(field).to_have_count(0)
     assert findings(page) == []
 
@@ -67,13 +69,15 @@ def test_replicas_are_set_and_each_refusal_is_a_sentence(page: Page, cluster: Fi
     expect(alert).to_contain_text("answered with status 502")
     expect(field).to_have_value("4")
     page.get_by_role("heading", level=1).click()  # a part that somebody types into is not refreshed
-    expect(page.locator("main .note.degraded")).to_contain_text("status 502; the servers that it led to stay")
+    expect(page.locator("main .note.failed:not([role=alert])")).to_contain_text(
+        "status 502; the servers that it led to stay"
+    )
     expect(page.locator("main")).to_contain_text("2 of 8 wanted replicas are ready")
     assert findings(page) == []
     assert not cluster.puts
 
     cluster.files = there
-    expect(page.locator("main .note.degraded")).to_have_count(0)
+    expect(page.locator("main .note.failed:not([role=alert])")).to_have_count(0)
     set_to(page, 3)
     expect(page.get_by_text("eu is scaled to 3")).to_be_visible()
     assert json.loads(cluster.puts[-1][1])["spec"] == {"replicas": 3}
