@@ -28,7 +28,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
 
 from tests.dashboard.fleet.stand_in import answers, recorded, settings_for  # noqa: E402
-from tests.dashboard.uploads.file_server import FileServer, file_server  # noqa: E402
+from tests.dashboard.uploads.file_server import FileServer, WebFile, file_server  # noqa: E402
 from tests.e2e.browser.conftest import ARGUMENTS, PASSWORD, sign_in  # noqa: E402
 from tests.support.certificates import Authority  # noqa: E402
 from tests.support.clients import clients  # noqa: E402
@@ -430,7 +430,7 @@ def main() -> None:
             with Person(up.dashboard_url) as person:
                 with cluster(person) as api:
                     take(browser, up.dashboard_url, CLUSTER, given.out)
-                    api.files.clear()
+                    api.files = dict.fromkeys(api.files, WebFile(status=503))
                     wait(lambda: len(person.call("GET", "environments/eu/replicas")["trouble"]) == 1)
                     take(browser, up.dashboard_url, AWAY, given.out)
                 empty(person)

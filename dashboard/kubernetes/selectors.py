@@ -146,9 +146,10 @@ def replica_events(environment: ServerEnvironment) -> QuerySet[ReplicaEvent]:
 
 
 def readings(environment: ServerEnvironment, span: timedelta) -> Readings:
-    """Return the numbers of replicas in a span until now, as steps."""
+    """Return the numbers of replicas in a span until now, as steps. They end when the cluster was seen last, if that is long ago."""
     now = timezone.now()
-    since = now - span
+    since, look = now - span, _look_of(environment)
+    seen = look.looked_at if look is not None and now - look.looked_at > STALE else now
     rows = list(environment.replica_counts.filter(at__gt=since).order_by("at", "pk"))
     before = environment.replica_counts.filter(at__lte=since).first()
     times: list[float] = []
@@ -161,15 +162,15 @@ def readings(environment: ServerEnvironment, span: timedelta) -> Readings:
         ready.append(count.ready)
 
     last = before
-    if before is not None:
+    if before is not None and seen > since:
         add(since, before)
     for row in rows:
         if last is not None:
             add(row.at, last, -_FLAT_S)
         add(row.at, row)
         last = row
-    if last is not None:
-        add(now, last)
+    if last is not None and times and seen.timestamp() > times[-1]:
+        add(seen, last)
     events = environment.replica_events.filter(at__gt=since).exclude(kind__in=_UNMARKED)[:_MOST_MARKS]
     steps: list[dict[str, object]] = [
         {"at": one.at.timestamp(), "text": one.said, "bad": one.bad} for one in reversed(events)

@@ -418,3 +418,7 @@ def test_a_chart_begins_with_the_number_from_before(eu: ServerEnvironment) -> No
     found = readings(eu, timedelta(hours=1))
     assert found["arms"]["wanted"]["replicas"] == [2, 2, 3, 3]
     assert found["until"] - found["times"][0] == pytest.approx(3600, abs=60)
+    ClusterLook.objects.create(environment=eu, looked_at=timezone.now() - timedelta(minutes=2))
+    found = readings(eu, timedelta(hours=1))
+    assert found["until"] - found["times"][-1] == pytest.approx(120, abs=60)
+    assert readings(eu, timedelta(minutes=1))["times"] == []
