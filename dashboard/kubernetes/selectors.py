@@ -146,7 +146,7 @@ def replica_events(environment: ServerEnvironment) -> QuerySet[ReplicaEvent]:
 
 
 def readings(environment: ServerEnvironment, span: timedelta) -> Readings:
-    """Return the numbers of replicas in a span until now, as steps. They end when the cluster was seen last, if that is long ago."""
+    """Return the numbers of replicas in a span until now, as steps, or until the cluster was seen last, if that is long ago."""
     now = timezone.now()
     since, look = now - span, _look_of(environment)
     seen = look.looked_at if look is not None and now - look.looked_at > STALE else now
