@@ -354,8 +354,8 @@ def table(outcome: Outcome, days: int, models: int) -> str:
 
     rows = [
         f"{models} models, {days} days, {outcome.evaluations:,} evaluations of all kinds of alert, every {STEP_S} s around "
-        f"{sum(outcome.planted.values())} planted faults and {sum(outcome.noise.values())} harmless events, and every six "
-        f"hours in between. False alarms: **{len(outcome.false)}**.",
+        f"{sum(outcome.planted.values())} planted faults and {sum(outcome.noise.values())} harmless events,",
+        f"and every six hours in between. False alarms: **{len(outcome.false)}**.",
         "",
         "| alert | fault | planted | found | told again | seconds to the alert: least | median | longest | harmless | told |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",

@@ -8,7 +8,8 @@ pages = get_asgi_application()  # This sets up Django, so it precedes the import
 from dashboard.admission import admit_bodies  # noqa: E402
 from dashboard.routing import websockets  # noqa: E402
 from dashboard.shared.client_gone import watch_clients  # noqa: E402
+from dashboard.web.health import answer_health  # noqa: E402
 
 admit_bodies()
 
-application = ProtocolTypeRouter({"http": watch_clients(pages), "websocket": websockets})
+application = ProtocolTypeRouter({"http": answer_health(watch_clients(pages)), "websocket": websockets})

@@ -176,7 +176,6 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "dashboard.web.compression.CompressText",
     "dashboard.web.middleware.content_security_policy",
-    "dashboard.web.health.tell_liveness",
     "dashboard.web.middleware.refuse_nul",
     "dashboard.web.static_files.serve_static",
     "dashboard.web.changes.mark_pages",

@@ -1,4 +1,4 @@
-"""Every HTTP address: health, REST, pages."""
+"""Every HTTP address that Django answers: REST, pages, and the older name of the readiness (web.health)."""
 
 from django.urls import include, path
 
@@ -9,7 +9,6 @@ handler500 = "dashboard.web.errors.server_error"
 
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
-    path("readyz", healthz, name="readyz"),
     path("api/v1/", include("dashboard.rest_urls")),
     path("", include("dashboard.page_urls")),
 ]

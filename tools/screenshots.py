@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,10 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
 
+from tests.dashboard.fleet.stand_in import answers, recorded, settings_for  # noqa: E402
+from tests.dashboard.uploads.file_server import FileServer, WebFile, file_server  # noqa: E402
 from tests.e2e.browser.conftest import ARGUMENTS, PASSWORD, sign_in  # noqa: E402
+from tests.support.certificates import Authority  # noqa: E402
 from tests.support.clients import clients  # noqa: E402
 from tests.support.up_process import Up  # noqa: E402
 from tools.journey import save, take_journey  # noqa: E402
@@ -104,6 +108,8 @@ EMPTY = {
     "empty-server": "/servers/local/",
 }
 FRESH = {"empty-data-drift": "/models/digits/data-drift", "empty-truth": "/models/digits/truth"}
+CLUSTER = {"pods": "/environments/eu/", "replicas": "/environments/eu/replicas/?hours=1"}
+AWAY = {"pods-away": "/environments/eu/", "replicas-away": "/environments/eu/replicas/?hours=1"}
 COUNTED = {"usage": "/usage/?by=token", "usage-of-groups": "/usage/?by=group"}
 WORKING = b"""import triton_python_backend_utils as pb_utils
 
@@ -298,6 +304,24 @@ def use(person: Person, address: str) -> None:
     wait(lambda: person.call("GET", "usage")["total"]["requests"] >= 60)
 
 
+@contextmanager
+def cluster(person: Person) -> Iterator[FileServer]:
+    """A cluster whose servers have trouble, and an operator who sets their number."""
+    recording, known = recorded(timedelta(minutes=10)), "environments/eu/replicas"
+    with tempfile.TemporaryDirectory(prefix="slipway-pictures-") as folder:
+        authority = Authority(Path(folder) / "authority")
+        with file_server(authority.sign("kubernetes")) as server:
+            for replicas in (4, 8):
+                recording["deployment"]["spec"]["replicas"] = replicas
+                answers(server, **recording)
+                if replicas == 4:
+                    person.call("POST", "environments", json=settings_for(server, authority))
+                wait(lambda wanted=replicas: person.call("GET", known)["wanted"] == wanted)
+            answers(server, hpas={"items": []})
+            wait(lambda: not person.call("GET", known)["refusal"])
+            yield server
+
+
 def empty(person: Person) -> None:
     """Delete every model."""
     names = [row["name"] for row in person.call("GET", "models")["results"]]
@@ -404,6 +428,11 @@ def main() -> None:
         with slipway() as up:
             take(browser, up.dashboard_url, FRESH, given.out)
             with Person(up.dashboard_url) as person:
+                with cluster(person) as api:
+                    take(browser, up.dashboard_url, CLUSTER, given.out)
+                    api.files = dict.fromkeys(api.files, WebFile(status=503))
+                    wait(lambda: len(person.call("GET", "environments/eu/replicas")["trouble"]) == 1)
+                    take(browser, up.dashboard_url, AWAY, given.out)
                 empty(person)
             take(browser, up.dashboard_url, EMPTY, given.out)
         browser.close()

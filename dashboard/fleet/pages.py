@@ -12,11 +12,11 @@ from dashboard.fleet import selectors as select
 from dashboard.fleet import services
 from dashboard.fleet.checks import CONNECTIONS, Check, check_server, server_add_checked
 from dashboard.fleet.sources import check_source
-from dashboard.kubernetes.selectors import look_of, newest_count, pod_standings
-from dashboard.models import Server, ServerEnvironment
+from dashboard.kubernetes.selectors import pod_standings, replicas_of
+from dashboard.models import ServerEnvironment
 from dashboard.models.environment import CONTROL_HEADER, PRODUCTION
-from dashboard.servers.selectors import answers, server_get
-from dashboard.shared.exceptions import DashboardError, NotFound, status_of
+from dashboard.servers.selectors import answers
+from dashboard.shared.exceptions import DashboardError, status_of
 from dashboard.templatetags.slipway import sentence
 from dashboard.web.addresses import get, post
 from dashboard.web.pages import SELECTABLE, call_service, page_of, respond, whole_number
@@ -61,14 +61,13 @@ def environment(request: HttpRequest, name: str) -> HttpResponse:
 def _context(request: HttpRequest, found: ServerEnvironment) -> dict[str, Any]:
     models = select.unwanted(found).values_list("name", flat=True)[:SELECTABLE] if found.driven else []
     page = page_of(request, list(found.servers.all()))
-    look = look_of(found) if found.in_kubernetes else None
-    pods = page_of(request, pod_standings(found, look), by="pods")
+    replicas = replicas_of(found) if found.in_kubernetes else None
+    pods = page_of(request, pod_standings(found, replicas.pods if replicas is not None else []), by="pods")
     return {
         "environment": found,
         "page": page,
-        "look": look,
+        "replicas": replicas,
         "pods": pods,
-        "count": newest_count(found) if look is not None else None,
         "standings": select.standings(found, list(page)),
         "wishes": select.wishes(found),
         "deploying": select.deploying(found)[:_NOTES],
@@ -141,7 +140,7 @@ def environment_server_new(request: HttpRequest, name: str) -> HttpResponse:
 
 @post("environments/<slug:name>/servers/<slug:server>/check", Right.ADMINISTER)
 def environment_server_check(request: HttpRequest, name: str, server: str) -> HttpResponse:
-    found = _server(name, server)
+    found = select.member_get(name, server)
     check: Check = check_server(found, CONNECTIONS)
     context = {**_context(request, select.environment_get(name)), "check": check, "checked": found.name}
     return render(request, "fleet/environment.html", context)
@@ -151,13 +150,13 @@ def environment_server_check(request: HttpRequest, name: str, server: str) -> Ht
 def environment_server_change(request: HttpRequest, name: str, server: str) -> HttpResponse:
     given = {key: request.POST.get(key, "") for key in ("address", "grpc", "metrics")}
     done = f"Server {server} is saved."
-    found = _server(name, server)
+    found = select.member_get(name, server)
     return call_service(request, services.server_update, done, "environment", name, server=found, **given)
 
 
 @post("environments/<slug:name>/servers/<slug:server>/zone", Right.ADMINISTER)
 def environment_server_zone(request: HttpRequest, name: str, server: str) -> HttpResponse:
-    zone, found = request.POST.get("zone", ""), _server(name, server)
+    zone, found = request.POST.get("zone", ""), select.member_get(name, server)
     done = f"Server {server} is saved."
     return call_service(request, services.server_place, done, "environment", name, server=found, zone=zone)
 
@@ -165,7 +164,9 @@ def environment_server_zone(request: HttpRequest, name: str, server: str) -> Htt
 @post("environments/<slug:name>/servers/<slug:server>/remove", Right.ADMINISTER)
 def environment_server_remove(request: HttpRequest, name: str, server: str) -> HttpResponse:
     done = f"Server {server} is removed."
-    return call_service(request, services.server_remove, done, "environment", name, server=_server(name, server))
+    return call_service(
+        request, services.server_remove, done, "environment", name, server=select.member_get(name, server)
+    )
 
 
 @post("environments/<slug:name>/wanted", Right.OPERATE)
@@ -193,10 +194,3 @@ def _settings(form: QueryDict) -> dict[str, Any]:
     given |= {name: form[name] == "yes" for name in _SWITCHES if name in form}
     numbers = {name: whole_number(str(form[name])) for name in _NUMBERS if name in form}
     return given | {name: number for name, number in numbers.items() if number is not None}
-
-
-def _server(environment: str, name: str) -> Server:
-    found = server_get(name)
-    if found.environment is None or found.environment.name != environment:
-        raise NotFound(f"environment {environment} has no server named '{name}'")
-    return found

@@ -1,7 +1,5 @@
 """Over REST: the pods of an environment in Kubernetes, their number over time and why it changed, and setting that number."""
 
-from typing import Any
-
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -23,7 +21,7 @@ class EnvironmentPods(Endpoint):
     def get(self, request: Request, name: str) -> Response:
         """The pods of an environment in Kubernetes, those that are not ready first, each with the reason."""
         found = environment_get(name)
-        return self.page(select.pod_standings(found, select.look_of(found)), serializers.PodSerializer)
+        return self.page(select.pod_standings(found, select.replicas_of(found).pods), serializers.PodSerializer)
 
 
 @at("environments/<str:name>/replicas", "api_environment_replicas")
@@ -33,14 +31,14 @@ class EnvironmentReplicas(Endpoint):
     @extend_schema(responses=serializers.ReplicasSerializer)
     def get(self, request: Request, name: str) -> Response:
         """How many replicas are wanted and ready, and who decides that."""
-        return Response(_shown(environment_get(name)))
+        return _shown(environment_get(name))
 
     @extend_schema(request=serializers.ReplicasRequestSerializer, responses=serializers.ReplicasSerializer)
     def put(self, request: Request, name: str) -> Response:
         """Sets the number of replicas within the environment's bounds, unless an autoscaler would undo it."""
         found = environment_get(name)
         replicas_set(environment=found, actor=self.actor, **data_of(request, serializers.ReplicasRequestSerializer))
-        return Response(_shown(found))
+        return _shown(found)
 
 
 @at("environments/<str:name>/replicas/counts", "api_environment_replica_counts")
@@ -67,18 +65,5 @@ class EnvironmentReplicaEvents(Endpoint):
         return self.page(select.replica_events(environment_get(name)), serializers.ReplicaEventSerializer)
 
 
-def _shown(environment: ServerEnvironment) -> dict[str, Any]:
-    look, count = select.look_of(environment), select.newest_count(environment)
-    workloads, autoscalers = (look.workloads, look.autoscalers) if look is not None else ([], [])
-    shown = {
-        "wanted": count.wanted if count is not None else None,
-        "ready": count.ready if count is not None else None,
-        "looked_at": look.looked_at if look is not None else None,
-        "workloads": workloads,
-        "autoscalers": autoscalers,
-        "trouble": look.trouble if look is not None else [],
-        "least": environment.replicas_min,
-        "most": environment.replicas_max,
-        "refusal": select.refusal(environment, workloads, autoscalers),
-    }
-    return dict(serializers.ReplicasSerializer(shown).data)
+def _shown(environment: ServerEnvironment) -> Response:
+    return Response(serializers.ReplicasSerializer(select.replicas_of(environment)).data)

@@ -12,10 +12,8 @@ from dashboard.fleet import selectors as select
 from dashboard.fleet import serializers, services
 from dashboard.fleet.checks import CONNECTIONS, check_server, server_add_checked
 from dashboard.fleet.sources import check_source
-from dashboard.models import Server
 from dashboard.servers.selectors import server_get
 from dashboard.servers.serializers import ServerSerializer
-from dashboard.shared.exceptions import NotFound
 from dashboard.web.rest.endpoint import Endpoint, at, data_of, fieldless
 
 
@@ -123,13 +121,13 @@ class EnvironmentServer(Endpoint):
     def patch(self, request: Request, name: str, server: str) -> Response:
         """Gives a listed server other addresses."""
         given = data_of(request, serializers.AddressesSerializer)
-        services.server_update(server=_server(name, server), actor=self.actor, **given)
+        services.server_update(server=select.member_get(name, server), actor=self.actor, **given)
         return Response(ServerSerializer(server_get(server)).data)
 
     @fieldless(responses={204: None})
     def delete(self, request: Request, name: str, server: str) -> Response:
         """Removes a listed server and its history. It goes on with what it has loaded."""
-        services.server_remove(server=_server(name, server), actor=self.actor)
+        services.server_remove(server=select.member_get(name, server), actor=self.actor)
         return Response(status=204)
 
 
@@ -141,7 +139,7 @@ class EnvironmentServerZone(Endpoint):
     def put(self, request: Request, name: str, server: str) -> Response:
         """Says in which zone a server runs. A deployment never changes servers of two zones at once."""
         given = data_of(request, serializers.ZoneSerializer)
-        services.server_place(server=_server(name, server), actor=self.actor, **given)
+        services.server_place(server=select.member_get(name, server), actor=self.actor, **given)
         return Response(ServerSerializer(server_get(server)).data)
 
 
@@ -152,7 +150,7 @@ class EnvironmentServerCheck(Endpoint):
     @fieldless(responses=serializers.CheckSerializer)
     def post(self, request: Request, name: str, server: str) -> Response:
         """Checks a server of the environment again."""
-        return Response(serializers.CheckSerializer(check_server(_server(name, server), CONNECTIONS)).data)
+        return Response(serializers.CheckSerializer(check_server(select.member_get(name, server), CONNECTIONS)).data)
 
 
 @at("environments/<str:name>/wanted", "api_environment_wanted")
@@ -183,10 +181,3 @@ class WantedDetail(Endpoint):
         environment, found = select.environment_get(name), model_get(model)
         services.wanted_remove(environment=environment, model=found, actor=self.actor)
         return Response(status=204)
-
-
-def _server(environment: str, name: str) -> Server:
-    found = server_get(name)
-    if found.environment is None or found.environment.name != environment:
-        raise NotFound(f"environment {environment[:40]} has no server named '{name[:64]}'")
-    return found

@@ -9,7 +9,7 @@ from dashboard.metrics.server_loads import ServerLoad, server_loads
 from dashboard.models import Deployment, DeploymentPolicy, Model, ModelState, Server, ServerEnvironment, WantedRelease
 from dashboard.models.deployment import OPEN
 from dashboard.servers.holdings import said_of
-from dashboard.servers.selectors import servers
+from dashboard.servers.selectors import server_get, servers
 from dashboard.servers.wanted import wanted_models
 from dashboard.shared.choices import ModelStatus
 from dashboard.shared.exceptions import Conflict, NotFound
@@ -56,6 +56,14 @@ def deploying(environment: ServerEnvironment) -> QuerySet[Deployment]:
 def governed(environment: ServerEnvironment) -> bool:
     """Return whether a policy asks something of the releases of an environment."""
     return DeploymentPolicy.objects.filter(environment=environment).exists()
+
+
+def member_get(environment: str, name: str) -> Server:
+    """Return a server of an environment. Raises NotFound."""
+    found = server_get(name)
+    if found.environment is None or found.environment.name != environment:
+        raise NotFound(f"environment {environment[:40]} has no server named '{name[:64]}'")
+    return found
 
 
 def leads_to(environment: ServerEnvironment) -> list[str]:

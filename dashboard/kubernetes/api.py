@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import httpx
 import orjson
@@ -56,6 +56,16 @@ AUTOSCALERS = Kind("autoscaling", "v1", "horizontalpodautoscalers")
 WORKLOADS = {"Deployment": Kind("apps", "v1", "deployments"), "StatefulSet": Kind("apps", "v1", "statefulsets")}
 
 
+_ListMeta = TypedDict("_ListMeta", {"continue": NotRequired[str | None]})
+
+
+class _Part(TypedDict):
+    """A list, or a part of it."""
+
+    items: list[Any] | None
+    metadata: NotRequired[_ListMeta | None]
+
+
 class Denied(Forbidden):
     """The cluster lets the dashboard's account not do something. rule: what a Role must have."""
 
@@ -78,8 +88,20 @@ class Cluster:
 
         Raises NotFound, Denied, and Unavailable if the API does not answer as it should.
         """
-        content = await self._ask("GET", kind, name, query)
-        return self._fitting(content, shape)
+        if name:
+            return self._fitting(await self._ask("GET", kind, name, query), shape)
+        items: list[Any] = []
+        size, part = 0, "begin"
+        while part:  # nobody asks for parts, but an API may answer in some
+            content = await self._ask("GET", kind, name, query)
+            size += len(content)
+            if size > ANSWER_BYTES:
+                raise self._too_large()
+            found: _Part = self._fitting(content, _Part)
+            items += found["items"] or []
+            part = (found.get("metadata") or {}).get("continue") or ""
+            query = {**query, "continue": part}
+        return self._fits({"items": items}, shape)
 
     async def replace(self, kind: Kind, shape: Any, name: str, body: Mapping[str, object]) -> Any:
         """Replace an object by one with its resourceVersion, and return it. Raises also Conflict if it has changed since."""
@@ -97,7 +119,12 @@ class Cluster:
             async for piece in response.aiter_raw():
                 content += piece
                 if len(content) > ANSWER_BYTES:
-                    raise self.failed(f"answered with more than {ANSWER_BYTES >> 20} MiB")
+                    raise self._too_large()
+        if response.status_code == 429:
+            wait = plain(response.headers.get("Retry-After", ""))[:20]
+            raise self.failed(
+                f"has too many requests to answer (429): try again in {wait if wait.isdigit() else 'some'} s"
+            )
         if response.status_code != 200:
             raise self._refusal(response.status_code, bytes(content), kind, name, method)
         return bytes(content)
@@ -122,7 +149,7 @@ class Cluster:
             resource = kind.resource.partition("/")[0].removesuffix("s")
             return NotFound(f"the Kubernetes namespace {self.namespace} has no {resource} {name}")
         if status == 404:
-            known = f"{kind.group}/{kind.version}"
+            known = f"{kind.group}/{kind.version}".lstrip("/")
             older = ", or Kubernetes is older than 1.21" if kind == SLICES else ""
             return NotFound(f"{at} knows no {known} (404): the address is another one's{older}")
         if status == 409:
@@ -132,13 +159,18 @@ class Cluster:
         told = f": {message}" if (message := _message(content)) and status in (400, 422) else ""
         return self.failed(f"answered with status {status}{told}")
 
+    def _too_large(self) -> DashboardError:
+        return self.failed(f"answered with more than {ANSWER_BYTES >> 20} MiB")
+
     def _fitting(self, content: bytes, shape: Any) -> Any:
         try:
             value = orjson.loads(content)
-            wrong = misfit(value, shape)
-        except (orjson.JSONDecodeError, RecursionError):
-            wrong = "."
-        if wrong:
+        except orjson.JSONDecodeError:
+            value = None
+        return self._fits(value, shape)
+
+    def _fits(self, value: object, shape: Any) -> Any:
+        if wrong := misfit(value, shape):
             raise self.failed(f"gave an answer that is not understood, at {plain(wrong)[:100]}")
         return value
 

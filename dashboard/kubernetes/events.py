@@ -19,7 +19,7 @@ from repository.core.plain_text import plain
 KINDS = {
     "autoscaler": "autoscaler",
     "keda": "KEDA",
-    "scaled": "pods made or ended",
+    "scaled": "pods changed",
     "set": "replicas set",
     "update": "rolling update",
     "pod": "pod moved or ended",

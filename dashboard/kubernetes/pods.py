@@ -6,7 +6,7 @@ the present and last states of containers (waiting, running, terminated).
 
 import ipaddress
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import NotRequired, TypedDict
 
 from django.utils import timezone
@@ -134,12 +134,12 @@ class PodRow(TypedDict):
 
 
 def moment(text: str | None) -> datetime | None:
-    """Return a time of the API, None if it is none."""
+    """Return a time of the API, None if it is none that can be stored."""
     try:
         found = datetime.fromisoformat(text or "")
-    except ValueError:
+        return found.astimezone(UTC) if found.tzinfo else None
+    except (ValueError, OverflowError):
         return None
-    return found if found.tzinfo else None
 
 
 def address_of(pod: Pod) -> str:
@@ -179,7 +179,7 @@ def pod_row(pod: Pod, namespace: str, warning: tuple[str, str] = ("", "")) -> Po
         "ready": word == "ready",
         "restarts": sum(one.get("restartCount", 0) for one in every),
         "said": said[:600],
-        "since": meta.get("creationTimestamp") or "",
+        "since": (meta.get("creationTimestamp") or "")[:40],
     }
 
 

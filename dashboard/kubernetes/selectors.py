@@ -14,6 +14,7 @@ from dashboard.kubernetes.pods import PodRow
 from dashboard.kubernetes.workloads import AutoscalerRow, WorkloadRow
 from dashboard.models import ClusterLook, ReplicaCount, ReplicaEvent, Server, ServerEnvironment
 
+STALE = timedelta(seconds=60)  # `watch` looks every few seconds
 _MOST_MARKS = 200
 _FLAT_S = 0.001  # between the end of one number and the beginning of the next
 _UNMARKED = ("scaled",)  # these follow from another event, which is marked
@@ -28,6 +29,27 @@ class PodStanding:
     server: str
 
 
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """What was seen last of an environment's replicas, and who decides on them. wanted, ready: None if none was seen yet.
+
+    looked_at: None if nobody could look yet. stale: what is shown may be over. trouble: why, and what is missing, as sentences.
+    least, most: the bounds within which they are set here. refusal: why nobody sets them here; "" if they can be set.
+    """
+
+    looked_at: datetime | None
+    stale: bool
+    wanted: int | None
+    ready: int | None
+    pods: list[PodRow]
+    workloads: list[WorkloadRow]
+    autoscalers: list[AutoscalerRow]
+    trouble: list[str]
+    least: int
+    most: int
+    refusal: str
+
+
 class Readings(TypedDict):
     """What charts/timeline.js draws: the numbers over time, with a mark for each reason."""
 
@@ -39,20 +61,41 @@ class Readings(TypedDict):
     server: str
 
 
-def look_of(environment: ServerEnvironment) -> ClusterLook | None:
-    """Return the newest look at an environment's pods; None if there was none yet."""
-    return ClusterLook.objects.filter(environment=environment).first()
+def replicas_of(environment: ServerEnvironment) -> Replicas:
+    """Return what pages, REST and commands tell of an environment's replicas. An API that does not answer is in its trouble."""
+    look, count = _look_of(environment), environment.replica_counts.first()
+    workloads, autoscalers = (look.workloads, look.autoscalers) if look is not None else ([], [])
+    looked_at = look.looked_at if look is not None and look.looked_at > environment.created_at else None
+    failed = environment.lookup_error  # it says the same of the API, and what this means for the servers
+    seen = [one for one in look.trouble if not failed.startswith(one)] if look is not None else []
+    trouble = [failed, *seen] if failed else seen
+    return Replicas(
+        looked_at=looked_at,
+        stale=looked_at is not None and (bool(trouble) or timezone.now() - looked_at > STALE),
+        wanted=count.wanted if count is not None else None,
+        ready=count.ready if count is not None else None,
+        pods=look.pods if look is not None else [],
+        workloads=workloads,
+        autoscalers=autoscalers,
+        trouble=trouble,
+        least=environment.replicas_min,
+        most=environment.replicas_max,
+        refusal=refusal(environment, workloads, autoscalers),
+    )
 
 
 def last_workloads(environment: ServerEnvironment) -> list[WorkloadRow]:
     """Return what made the pods that were seen last."""
-    look = look_of(environment)
+    look = _look_of(environment)
     return look.workloads if look is not None else []
 
 
-def pod_standings(environment: ServerEnvironment, look: ClusterLook | None) -> list[PodStanding]:
+def _look_of(environment: ServerEnvironment) -> ClusterLook | None:
+    return ClusterLook.objects.filter(environment=environment).first()
+
+
+def pod_standings(environment: ServerEnvironment, pods: Sequence[PodRow]) -> list[PodStanding]:
     """Return the pods, those that are not ready first, each with the server at its address."""
-    pods: list[PodRow] = look.pods if look is not None else []
     servers = list(
         Server.objects.filter(environment=environment).exclude(named_at=None).only("name", "http_url", "zone")
     )
@@ -92,11 +135,6 @@ def refusal(
     return ""
 
 
-def newest_count(environment: ServerEnvironment) -> ReplicaCount | None:
-    """Return how many replicas are wanted and ready."""
-    return environment.replica_counts.first()
-
-
 def replica_counts(environment: ServerEnvironment) -> QuerySet[ReplicaCount]:
     """Return the numbers of replicas, the newest first."""
     return environment.replica_counts.all()
@@ -108,9 +146,10 @@ def replica_events(environment: ServerEnvironment) -> QuerySet[ReplicaEvent]:
 
 
 def readings(environment: ServerEnvironment, span: timedelta) -> Readings:
-    """Return the numbers of replicas in a span until now, as steps."""
+    """Return the numbers of replicas in a span until now, as steps, or until the cluster was seen last, if that is long ago."""
     now = timezone.now()
-    since = now - span
+    since, look = now - span, _look_of(environment)
+    seen = look.looked_at if look is not None and now - look.looked_at > STALE else now
     rows = list(environment.replica_counts.filter(at__gt=since).order_by("at", "pk"))
     before = environment.replica_counts.filter(at__lte=since).first()
     times: list[float] = []
@@ -123,15 +162,15 @@ def readings(environment: ServerEnvironment, span: timedelta) -> Readings:
         ready.append(count.ready)
 
     last = before
-    if before is not None:
+    if before is not None and seen > since:
         add(since, before)
     for row in rows:
         if last is not None:
             add(row.at, last, -_FLAT_S)
         add(row.at, row)
         last = row
-    if last is not None:
-        add(now, last)
+    if last is not None and times and seen.timestamp() > times[-1]:
+        add(seen, last)
     events = environment.replica_events.filter(at__gt=since).exclude(kind__in=_UNMARKED)[:_MOST_MARKS]
     steps: list[dict[str, object]] = [
         {"at": one.at.timestamp(), "text": one.said, "bad": one.bad} for one in reversed(events)

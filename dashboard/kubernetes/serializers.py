@@ -41,10 +41,12 @@ class AutoscalerSerializer(serializers.Serializer[object]):
 class ReplicasSerializer(serializers.Serializer[object]):
     wanted = serializers.IntegerField(allow_null=True)
     ready = serializers.IntegerField(allow_null=True)
-    looked_at = serializers.DateTimeField(allow_null=True)
+    looked_at = serializers.DateTimeField(allow_null=True, help_text="Of when this is. Null: nobody could look yet.")
     workloads = WorkloadSerializer(many=True)
     autoscalers = AutoscalerSerializer(many=True)
-    trouble = serializers.ListField(child=serializers.CharField())
+    trouble = serializers.ListField(
+        child=serializers.CharField(), help_text="Why the cluster could not be looked at, or not at all of it."
+    )
     least = serializers.IntegerField()
     most = serializers.IntegerField(help_text="0: nobody sets the replicas here.")
     refusal = serializers.CharField(help_text="Why they cannot be set here; empty if they can.")

@@ -15,7 +15,7 @@ from dashboard.access.control import restored_from
 from dashboard.kubernetes.api import WORKLOADS, Kind, cluster_of
 from dashboard.kubernetes.events import Change, differences, set_uid
 from dashboard.kubernetes.look import Look
-from dashboard.kubernetes.selectors import look_of, refusal
+from dashboard.kubernetes.selectors import last_workloads, refusal
 from dashboard.kubernetes.workloads import Scale, WorkloadRow, autoscalers_of, workload_of
 from dashboard.models import ClusterLook, ReplicaCount, ReplicaEvent, ServerEnvironment
 from dashboard.shared.changes import quietly
@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 KEPT = timedelta(days=30)
 MOST_KEPT = 5000  # rows of each kind, of one environment
 _NOTED = timedelta(seconds=10)
+_MOST_REPLICAS = 2**31 - 1  # that each database can store
 
 
 def look_record(*, environment_id: int, source: str, look: Look) -> bool:
@@ -49,10 +50,16 @@ def look_record(*, environment_id: int, source: str, look: Look) -> bool:
     return changed or told or counted
 
 
-def look_failed(*, environment_id: int, error: str) -> None:
+def look_failed(*, environment_id: int, source: str, error: str) -> None:
     """Record why the cluster could not be looked at. What was seen stays."""
-    rows = ClusterLook.objects.filter(environment=environment_id).exclude(trouble=[error])
-    rows.update(trouble=[error])
+    if ClusterLook.objects.filter(environment=environment_id, trouble=[error]).exists():
+        return
+    with transaction.atomic():
+        environment = ServerEnvironment.objects.select_for_update().filter(pk=environment_id).first()
+        if environment is not None and environment.source == source:
+            told = {"trouble": [error]}
+            first = {**told, "looked_at": environment.created_at}
+            ClusterLook.objects.update_or_create(environment=environment, defaults=told, create_defaults=first)
 
 
 def look_forget(environment: ServerEnvironment) -> None:
@@ -87,6 +94,7 @@ def _keep_count(environment: ServerEnvironment, look: Look) -> bool:
         return False
     wanted = sum(one["wanted"] or 0 for one in known) if known else sum(one["word"] != "unloading" for one in look.pods)
     ready = sum(one["ready"] or 0 for one in known) if known else sum(one["ready"] for one in look.pods)
+    wanted, ready = min(wanted, _MOST_REPLICAS), min(ready, _MOST_REPLICAS)
     last = environment.replica_counts.first()
     if last is not None and (last.wanted, last.ready) == (wanted, ready):
         return False
@@ -117,8 +125,7 @@ def replicas_set(
         raise Conflict(
             "this installation was restored from a backup, and controls nothing until manage.py accept control"
         )
-    look = look_of(environment)
-    workloads: list[WorkloadRow] = look.workloads if look is not None else []
+    workloads = last_workloads(environment)
     if said := refusal(environment, workloads, []):
         raise Conflict(said)
     least, most = environment.replicas_min, environment.replicas_max

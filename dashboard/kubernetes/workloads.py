@@ -188,7 +188,7 @@ def _setter(meta: WorkloadMeta) -> tuple[str, str]:
     for one in meta.get("managedFields") or []:
         spec = (one.get("fieldsV1") or {}).get("f:spec")
         if isinstance(spec, dict) and "f:replicas" in spec:
-            return plain(one.get("manager", ""))[:100], one.get("time") or ""
+            return plain(one.get("manager", ""))[:100], (one.get("time") or "")[:40]
     return "", ""
 
 

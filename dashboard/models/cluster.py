@@ -11,7 +11,7 @@ from dashboard.models.environment import ServerEnvironment
 class ClusterLook(models.Model):
     """The newest look at the cluster. pods, workloads, autoscalers: rows of kubernetes.pods and kubernetes.workloads.
 
-    trouble: sentences about what could not be read.
+    trouble: sentences about what could not be read. looked_at: when the environment was made, if no look has succeeded yet.
     """
 
     environment = models.OneToOneField(

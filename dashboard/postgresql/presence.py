@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 
 SUSPECT_S = 0.3
+LATELY_S = 1.0
 SILENT_S = 2  # libpq treats a shorter time to connect as 2 s
 RETRY_S = 0.25
 # A thread that waits for a statement looks more often than this.
@@ -28,7 +29,7 @@ class Presence:
         self.reason = ""  # why the database is away; "" if it is not
         self._ask: Callable[[], None] | None = None
         self._gone: Callable[[], None] = lambda: None
-        self._heard_at = self._looked_at = 0.0
+        self._heard_at, self._looked_at = float("-inf"), 0.0
         self._lock = threading.Lock()
         self._asking = False  # whether the thread that asks runs
 
@@ -40,6 +41,10 @@ class Presence:
     def heard(self) -> None:
         """Note that the database has just answered."""
         self._heard_at = monotonic()
+
+    def answered_lately(self) -> bool:
+        """Return whether the database has answered this process in the last LATELY_S."""
+        return not self.reason and monotonic() - self._heard_at < LATELY_S
 
     def keeps_waiting(self) -> bool:
         """Return whether a statement of this process waits for the database's answer."""

@@ -64,7 +64,8 @@ async def _look_at(environment: ServerEnvironment) -> None:
             before = await sync_to_async(last_workloads)(environment)
             look = await look_at(environment, before)
         except DashboardError as error:
-            await sync_to_async(look_failed)(environment_id=environment.pk, error=error.message)
+            failed = sync_to_async(look_failed)
+            await failed(environment_id=environment.pk, source=environment.source, error=error.message)
         else:
             record = sync_to_async(look_record)
             await record(environment_id=environment.pk, source=environment.source, look=look)

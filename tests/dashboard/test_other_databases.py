@@ -21,7 +21,7 @@ from django.conf import settings
 from tests.dashboard.web_process import finished, listening, run
 from tests.support import engines
 from tests.support.engines import new_database
-from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S
+from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
 
 SCRIPT = """
 import time
@@ -219,6 +219,17 @@ def test_many_requests_at_once_share_a_few_sessions(dashboard: Dashboard) -> Non
     told = re.findall(r'slipway_web_database_sessions{state="(\w+)"} (\d+)', dashboard.get("/api/v1/web-metrics").text)
     assert [state for state, _ in told] == ["open", "free", "waiting"]
     assert 1 <= int(told[0][1]) <= SESSIONS
+
+
+def test_readiness_waits_for_no_session_while_pages_use_all(dashboard: Dashboard) -> None:
+    """Else a load balancer would take a process out that is only busy, and end all its requests."""
+    with psycopg.connect(dashboard.database) as other, ThreadPoolExecutor(SESSIONS) as clients:
+        other.execute("LOCK TABLE dashboard_model IN ACCESS EXCLUSIVE MODE")
+        waiting = [clients.submit(dashboard.get, "/api/v1/models/any") for _ in range(SESSIONS)]
+        wait_until(lambda: dashboard.sessions() >= SESSIONS, what="all sessions are used")
+        assert [dashboard.get(path).status_code for path in ("/readyz", "/livez") * 3] == [200] * 6
+        assert not any(one.done() for one in waiting)
+        other.rollback()
 
 
 def test_a_statement_that_takes_too_long_is_given_up(dashboard: Dashboard) -> None:

@@ -133,20 +133,23 @@ class Command(BaseCommand):
 
     def act_pods(self, options: dict[str, Any]) -> None:
         environment = select.environment_get(options["name"])
-        look = cluster.look_of(environment)
-        for one in cluster.pod_standings(environment, look):
+        known = cluster.replicas_of(environment)
+        for one in cluster.pod_standings(environment, known.pods):
             pod = one.pod
             where = f"{pod['node'] or 'no node'}  {pod['zone']}".rstrip()
             said = sentence(pod["said"]) if pod["said"] else ""
             line = f"{pod['name']}  {pod['label']}  {where}  {pod['restarts']} restarts  {said}"
             self.stdout.write(line.rstrip())
-        for trouble in look.trouble if look is not None else []:
+        for trouble in known.trouble:
             self.stdout.write(sentence(trouble))
 
     def act_replicas(self, options: dict[str, Any]) -> None:
         environment = select.environment_get(options["name"])
-        if (count := cluster.newest_count(environment)) is not None:
-            self.stdout.write(f"{count.ready} of {count.wanted} ready")
+        known = cluster.replicas_of(environment)
+        if known.wanted is not None:
+            self.stdout.write(f"{known.ready} of {known.wanted} ready")
+        for trouble in known.trouble:
+            self.stdout.write(sentence(trouble))
         for one in cluster.replica_events(environment)[:_LISTED]:
             self.stdout.write(f"{one.at:%Y-%m-%d %H:%M:%S}  {KINDS[one.kind]}  {sentence(one.said)}")
 

@@ -49,12 +49,14 @@ export function steadyBound(highest, present, binary = false) {
  * Returns the ticks from 0 to a round bound, in four or five equal steps.
  * @param {number} bound
  * @param {WriteValue} write
+ * @param {boolean} [whole] for a count of few things: no tick is between two whole numbers
  * @returns {Ticks}
  */
-export function valueTicks(bound, write) {
+export function valueTicks(bound, write, whole = false) {
   const first = Number(threeDigits(bound)[0]);
-  const parts = first === 5 ? 5 : 4;
-  const values = Array.from({ length: parts + 1 }, (_, index) => (bound * index) / parts);
+  const parts = first === 5 || whole ? 5 : 4;
+  const all = Array.from({ length: parts + 1 }, (_, index) => (bound * index) / parts);
+  const values = whole ? all.filter(Number.isInteger) : all;
   return { values, texts: values.map((value) => (value === 0 ? "0" : write(value))) };
 }
 

@@ -16,6 +16,7 @@ import { count, latency, rate, share, size } from "../core/format.js";
  * @property {boolean} [process] whether the chart shows the server's process, not its models
  * @property {boolean} [kept] whether the chart shows stored readings, without live points
  * @property {boolean} [binary] whether its bounds are round in KiB, MiB and so on
+ * @property {boolean} [whole] whether it counts few things, so that no tick is between two whole numbers
  * @property {boolean} [zeros] whether the chart is drawn even if every value is 0
  * @property {boolean} [known] whether only series with any value are shown
  * @property {string[]} [seldom] the series that are shown only if they have values above 0
@@ -155,6 +156,7 @@ export const KINDS = {
     kind: "lines",
     unit: count,
     series: [["replicas@wanted", "series-queue", "wanted", "dot"], ["replicas@ready", "series-2", "ready"]],
+    whole: true,
     zeros: true,
     unmarked: true,
     kept: true,

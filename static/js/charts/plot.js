@@ -301,7 +301,7 @@ export class Plot {
       return { ...axis, type: "log", range: [Math.log10(from), Math.log10(to)], tickvals: values, ticktext: texts };
     }
     this.#bound = this.kind.steadyTop ?? steadyBound(top, this.#bound, this.kind.binary);
-    const { values, texts } = valueTicks(this.#bound, this.kind.unit);
+    const { values, texts } = valueTicks(this.#bound, this.kind.unit, this.kind.whole);
     return { ...axis, type: "linear", range: [0, this.#bound], tickvals: values, ticktext: texts };
   }
 }

@@ -1,13 +1,11 @@
-"""Pods with reasons, why their number changed, and setting it within bounds.
-
-A stand-in gives answers that API server, scheduler and controller-manager of Kubernetes 1.20 gave. What the two nodes told was
-made up: one image cannot be fetched, and one container is killed for its memory.
-"""
+"""Pods with reasons, why their number changed, and setting it within bounds."""
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
+from html import unescape
+from threading import Event
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -18,41 +16,23 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from dashboard.kubernetes import api as kubernetes
 from dashboard.kubernetes import services
 from dashboard.kubernetes.look import look_at
 from dashboard.kubernetes.pods import Pod, pod_row
-from dashboard.kubernetes.selectors import last_workloads, readings
+from dashboard.kubernetes.selectors import last_workloads, pod_standings, readings, replicas_of
 from dashboard.kubernetes.services import KEPT, look_record
-from dashboard.models import AuditEntry, ReplicaCount, ReplicaEvent, ServerEnvironment
+from dashboard.models import AuditEntry, ClusterLook, ReplicaCount, ReplicaEvent, ServerEnvironment
+from dashboard.shared.exceptions import Unavailable
 from tests.dashboard.conftest import text_of
+from tests.dashboard.fleet.stand_in import NONE, PATHS, answers, recorded, settings_for
 from tests.dashboard.fleet.test_kubernetes import names, watching
 from tests.dashboard.uploads.file_server import FileServer, WebFile
 from tests.support.certificates import Authority
 
 pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
-NAMESPACE = "/namespaces/prod"
-PATHS = {
-    "pods": f"/api/v1{NAMESPACE}/pods",
-    "events": f"/api/v1{NAMESPACE}/events",
-    "service": f"/api/v1{NAMESPACE}/services/triton",
-    "deployment": f"/apis/apps/v1{NAMESPACE}/deployments/triton",
-    "scale": f"/apis/apps/v1{NAMESPACE}/deployments/triton/scale",
-    "hpas": f"/apis/autoscaling/v1{NAMESPACE}/horizontalpodautoscalers",
-}
 REFUSED = {"kind": "Status", "message": 'pods is forbidden: User "system:serviceaccount:prod:slipway" cannot list'}
-
-
-def recorded() -> dict[str, Any]:
-    """The recorded answers, of yesterday."""
-    text = (Path(__file__).parent / "kubernetes_1_20.json").read_text()
-    found: dict[str, Any] = json.loads(text.replace("2026-11-29T", f"{timezone.now() - timedelta(days=1):%Y-%m-%d}T"))
-    return found
-
-
-def answers(cluster: FileServer, **objects: Any) -> None:
-    for name, value in objects.items():
-        cluster.files[PATHS[name]] = WebFile(json.dumps(value).encode())
 
 
 def denies(cluster: FileServer, *objects: str) -> None:
@@ -63,16 +43,7 @@ def denies(cluster: FileServer, *objects: str) -> None:
 @pytest.fixture
 def eu(cluster: FileServer, authority: Authority, root: APIClient) -> ServerEnvironment:
     answers(cluster, **recorded())
-    body = {
-        "name": "eu",
-        "driven": False,
-        "kubernetes_selector": "prod/app=triton",
-        "kubernetes_address": cluster.url,
-        "kubernetes_token": "of the account",
-        "kubernetes_ca_file": str(authority.cert),
-        "replicas_max": 9,
-    }
-    made = root.post("/api/v1/environments", body, format="json")
+    made = root.post("/api/v1/environments", settings_for(cluster, authority), format="json")
     assert made.status_code == 201, made.data
     return ServerEnvironment.objects.get(name="eu")
 
@@ -131,7 +102,7 @@ def test_why_the_number_changed_is_kept_once_and_longer_than_the_cluster_keeps_i
     deployment["metadata"] |= {"generation": 6, "annotations": {"deployment.kubernetes.io/revision": "2"}}
     deployment["metadata"]["managedFields"][0] |= {"manager": "kubectl-edit", "time": timezone.now().isoformat()}
     deployment["spec"]["replicas"], deployment["status"]["readyReplicas"] = 4, 4
-    answers(cluster, events={"items": []}, hpas={"items": []}, deployment=deployment)
+    answers(cluster, events=NONE, hpas=NONE, deployment=deployment)
     assert look(eu)
     assert not look(eu)
     events = api.get("/api/v1/environments/eu/replicas/events").data["results"]
@@ -196,6 +167,59 @@ def _trouble(root: APIClient) -> object:
     return root.get("/api/v1/environments/eu/replicas").data["trouble"]
 
 
+@pytest.mark.parametrize("looked", [False, True])
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (WebFile(breaks_after=[0] * 99, content=b"{"), "does not answer: nothing listens there, or the connection was lost"),
+        (WebFile(b"{}", holds_at=1), "did not answer in 0 s"),
+        (WebFile(json.dumps(REFUSED).encode(), status=403), "does not let system:serviceaccount:prod:slipway list pods (403)"),
+        (WebFile(b"<html>", status=502), "answered with status 502"),
+    ],
+    ids=["stopped", "hanging", "denying", "proxy"],
+)  # fmt: skip
+def test_an_api_that_is_away_is_said_with_what_was_seen_before(
+    cluster: FileServer,
+    eu: ServerEnvironment,
+    root: APIClient,
+    as_person: Callable[..., Client],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+    answer: WebFile,
+    sentence: str,
+    looked: bool,
+) -> None:
+    """The same words on both pages and over REST, whether or not the cluster was seen before."""
+    if looked:
+        answers(cluster, hpas=NONE)
+        look(eu)
+        ServerEnvironment.objects.update(created_at=timezone.now() - timedelta(days=1))
+        ClusterLook.objects.update(looked_at=timezone.now() - timedelta(minutes=5))
+    if answer.holds_at:
+        monkeypatch.setattr(kubernetes, "ANSWER_S", 0.3)
+    given = replace(answer, released=Event(), breaks_after=answer.breaks_after.copy())
+    cluster.files = dict.fromkeys(PATHS.values(), given)
+    watching((lambda: None, lambda: sentence in str(_trouble(root)) and ClusterLook.objects.exists()), driving=False)
+    shown = root.get("/api/v1/environments/eu/replicas").data
+    said = [one for one in shown["trouble"] if sentence in one]
+    assert len(said) == 1
+    assert (shown["wanted"], shown["ready"]) == ((8, 2) if looked else (None, None))
+    assert (shown["looked_at"] is not None) == (looked or answer.status == 403)
+    for address in ("/environments/eu/", "/environments/eu/replicas/"):
+        page = unescape(text_of(as_person(), address))
+        assert page.count(said[0][1:]) == 1, address
+        assert ("seen last" in page) == looked
+    assert ("wanted replicas are ready" if looked else "No replica was seen yet, for the reason above") in page
+    call_command("environments", "replicas", "eu")
+    assert said[0][1:] in capsys.readouterr().out
+    # Nobody can set them, and what was typed stays.
+    operator = as_person("operate")
+    refused = operator.post("/environments/eu/replicas/set", {"replicas": "3", "seen": "8"})
+    assert refused.status_code in ((503, 403) if looked else (409,))
+    assert ('value="3" required' if looked else "has seen none") in refused.content.decode()
+    assert "None" not in refused.content.decode()
+
+
 def test_replicas_are_set_within_the_bounds_unless_somebody_would_undo_it(
     cluster: FileServer,
     eu: ServerEnvironment,
@@ -217,7 +241,7 @@ def test_replicas_are_set_within_the_bounds_unless_somebody_would_undo_it(
         "metadata": real["deployment"]["metadata"]
         | {"ownerReferences": [{"kind": "InferenceService", "name": "iris", "controller": True}]}
     }
-    answers(cluster, hpas={"items": []}, deployment=made)
+    answers(cluster, hpas=NONE, deployment=made)
     assert set_to(3) == (
         409,
         "InferenceService iris made Deployment triton, and would undo this: change the replicas there",
@@ -268,6 +292,50 @@ def test_replicas_are_set_within_the_bounds_unless_somebody_would_undo_it(
     assert (
         root.patch("/api/v1/environments/eu", {"replicas_min": 5, "replicas_max": 4}, format="json").status_code == 400
     )
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (WebFile(b"<html>Sign in</html>"), "gave an answer that is not understood, at ."),
+        (WebFile(b'{"items": [{"metadata": {"na'), "gave an answer that is not understood, at ."),
+        (WebFile(b'{"kind": "Status"}'), "gave an answer that is not understood, at .items"),
+        (WebFile(b'{"items": [null]}'), "gave an answer that is not understood, at .items.0"),
+        (WebFile(b'{"items": [], "metadata": "x"}'), "gave an answer that is not understood, at .metadata"),
+        (WebFile(status=429, retry_after="7"), "has too many requests to answer (429): try again in 7 s"),
+        (WebFile(b'{"items": [], "metadata": {"continue": "old"}}'), "answered with status 410"),
+        (WebFile(b'{"items": [], "metadata": {"continue": "same"}}'), "did not answer in 0 s"),
+    ],
+)
+def test_an_answer_that_nobody_expects_is_a_sentence(
+    cluster: FileServer, eu: ServerEnvironment, monkeypatch: pytest.MonkeyPatch, answer: WebFile, sentence: str
+) -> None:
+    if "did not answer" in sentence:
+        monkeypatch.setattr(kubernetes, "ANSWER_S", 0.5)
+    cluster.files[PATHS["pods"]] = answer
+    cluster.files[f"{PATHS['pods']}?labelSelector=app%3Dtriton&continue=old"] = WebFile(b"{}", status=410)
+    with pytest.raises(Unavailable) as raised:
+        look(eu)
+    assert sentence in raised.value.message
+
+
+def test_lists_in_parts_and_objects_without_a_status_are_read(cluster: FileServer, eu: ServerEnvironment) -> None:
+    real = recorded()
+    bare = [{"metadata": one["metadata"], "spec": {}} for one in real["pods"]["items"]]
+    bare[0]["metadata"]["creationTimestamp"] = "9999-12-31T23:59:59-14:00"
+    answers(
+        cluster,
+        pods={"items": bare[:1], "metadata": {"continue": "more"}},
+        hpas={"items": None},
+        events={"items": None},
+    )
+    more = f"{PATHS['pods']}?labelSelector=app%3Dtriton&continue=more"
+    cluster.files[more] = WebFile(json.dumps({"items": bare[1:]}).encode())
+    huge = {"metadata": real["deployment"]["metadata"], "spec": {"replicas": 2**40}}
+    answers(cluster, deployment=huge)
+    assert look(eu)
+    assert [one.pod["label"] for one in pod_standings(eu, replicas_of(eu).pods)] == ["starting"] * 4
+    assert (replicas_of(eu).wanted, replicas_of(eu).ready) == (2**31 - 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -350,3 +418,7 @@ def test_a_chart_begins_with_the_number_from_before(eu: ServerEnvironment) -> No
     found = readings(eu, timedelta(hours=1))
     assert found["arms"]["wanted"]["replicas"] == [2, 2, 3, 3]
     assert found["until"] - found["times"][0] == pytest.approx(3600, abs=60)
+    ClusterLook.objects.create(environment=eu, looked_at=timezone.now() - timedelta(minutes=2))
+    found = readings(eu, timedelta(hours=1))
+    assert found["until"] - found["times"][-1] == pytest.approx(120, abs=60)
+    assert readings(eu, timedelta(minutes=1))["times"] == []

@@ -25,6 +25,7 @@ class WebFile:
     status: int = 200
     tells_length: bool = True
     extra: int = 0
+    retry_after: str = ""
     holds_at: int = 0  # after so many bytes the server waits for `released`
     released: threading.Event = field(default_factory=threading.Event)
 
@@ -58,7 +59,7 @@ def file_server(certificate: Files | None = None) -> Iterator[FileServer]:
 
         def do_GET(self) -> None:
             served.requests.append((self.path, dict(self.headers)))
-            found = served.files.get(urlsplit(self.path).path) or served.files.get(self.path)
+            found = served.files.get(self.path) or served.files.get(urlsplit(self.path).path)
             if found is None:
                 self.send_error(404)
             elif found.redirect:
@@ -86,6 +87,8 @@ def file_server(certificate: Files | None = None) -> Iterator[FileServer]:
                 self.send_header("ETag", found.etag)
             if found.tells_length:
                 self.send_header("Content-Length", str(len(body)))
+            if found.retry_after:
+                self.send_header("Retry-After", found.retry_after)
             if start:
                 self.send_header("Content-Range", f"bytes {start}-{len(found.content) - 1}/{len(found.content)}")
             self.end_headers()

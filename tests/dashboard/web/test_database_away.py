@@ -1,12 +1,15 @@
 """While the database cannot be used pages and REST say so, and when to try again."""
 
 import sqlite3
-from typing import Any
 
+import httpx
 import psycopg
 import pytest
+from asgiref.sync import async_to_sync
 from django.db import Error, InterfaceError, OperationalError, connection
 from django.test import Client
+
+from dashboard.web.health import answer_health
 
 
 def broken(cause: Exception, error: type[Error] = OperationalError) -> object:
@@ -59,9 +62,22 @@ def test_the_dashboard_is_not_ready_then(error: type[Error]) -> None:
 
 
 @pytest.mark.django_db
-def test_the_dashboard_lives_then_also_for_a_person_who_is_signed_in(client: Client, django_user_model: Any) -> None:
-    client.force_login(django_user_model.objects.create_user("somebody"))
+def test_the_event_loop_answers_health_checks_itself() -> None:
+    async def asked(method: str, path: str) -> httpx.Response:
+        async def pages(*_: object) -> None:
+            raise AssertionError("a page was asked")
+
+        transport = httpx.ASGITransport(app=answer_health(pages))  # type: ignore[arg-type]
+        async with httpx.AsyncClient(transport=transport, base_url="http://10.0.0.7") as client:
+            return await client.request(method, path)
+
+    def ask(path: str, method: str = "GET") -> tuple[int, str]:
+        answer = async_to_sync(asked)(method, path)
+        return answer.status_code, answer.text and answer.json()["status"]
+
+    assert ask("/readyz") == ask("/livez") == (200, "ok")
+    assert ask("/readyz", "HEAD") == (200, "")
+    assert ask("/readyz", "POST") == (405, "/readyz takes GET and HEAD")
     with broken(psycopg.OperationalError("gone")):
-        answer = client.get("/livez")
-        assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
-        assert client.post("/livez").status_code == 405
+        assert ask("/readyz") == (503, "the database does not answer")
+        assert ask("/livez") == (200, "ok")

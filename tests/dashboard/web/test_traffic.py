@@ -1,4 +1,4 @@
-"""GET /api/v1/web-metrics shows Prometheus what a web process does. GET /readyz is its readiness."""
+"""GET /api/v1/web-metrics shows Prometheus what a web process does."""
 
 import pytest
 from django.test import Client
@@ -34,6 +34,5 @@ def test_requests_are_counted_by_route_method_and_status(api: APIClient) -> None
 
 
 @pytest.mark.django_db
-def test_the_figures_need_a_token_and_readiness_needs_none() -> None:
+def test_the_figures_need_a_token() -> None:
     assert APIClient().get("/api/v1/web-metrics", HTTP_ACCEPT="text/plain").status_code == 401
-    assert Client().get("/readyz").json() == {"status": "ok"}

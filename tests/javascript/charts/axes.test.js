@@ -39,6 +39,7 @@ test("value ticks begin at a bare 0 and end at the bound", () => {
   const write = (value) => `${value} ms`;
   assert.deepEqual(valueTicks(5, write), { values: [0, 1, 2, 3, 4, 5], texts: ["0", "1 ms", "2 ms", "3 ms", "4 ms", "5 ms"] });
   assert.deepEqual(valueTicks(20, write).values, [0, 5, 10, 15, 20]);
+  assert.deepEqual([1, 2, 10].map((bound) => valueTicks(bound, write, true).values), [[0, 1], [0, 2], [0, 2, 4, 6, 8, 10]]);
 });
 
 test("a logarithmic axis has 2 and 5 between its powers where there is room", () => {
