@@ -35,7 +35,7 @@ def test_counters_that_fell_and_those_of_another_process_begin_at_zero():
         usage, refused = found.models["digits", 1], found.models.get(("digits", NO_VERSION))
         return usage.success, usage.request, usage.cache_hits, refused.fail if refused else 0
 
-    [low, high] = sorted(reader._buckets._map or [])  # type: ignore[union-attr]
+    [low, high] = sorted(reader._buckets._ours.values())  # type: ignore[union-attr]
     assert grown(stats(11, 7, 103, 41, {"0": 101, "1": 2})) == (3, {low: 1, high: 2}, 1, 2)
     assert grown(stats(12, 7, 4, 1, {"1": 4})) == (4, {high: 4}, 1, 0), "it was loaded again"
     assert grown(stats(13, 3, 6, 0, {"1": 6})) == (6, {high: 6}, 0, 3), "only other counters fell"
