@@ -117,6 +117,8 @@ class FeedReader:
     _cpu_seconds: float = 0.0
     _first: bool = True
     _told: dict[Key, Told] = field(default_factory=dict)
+    # What ticks share while no version holds more or less.
+    _held: tuple[dict[Key, int], frozenset[Key]] | None = None
 
     def read(self, event: FeedEvent) -> Tick | None:
         """Return the tick that an event completes. None for a hello event, and for the first counters of a running server."""
@@ -137,7 +139,7 @@ class FeedReader:
             self._instances = {}
             self.traffic, self._rollouts, self._odd = {}, {}, set()
             self._time, self._cpu_seconds = float(data["started"]), 0.0
-            self._told, self.news = {}, {}
+            self._told, self.news, self._held = {}, {}, None
         self.greeted += 1
         self.instance = data["instance"]
 
@@ -160,7 +162,10 @@ class FeedReader:
             self._first = False
             return None
         busy = {key: usage for key, usage in models.items() if not usage.idle}
-        return Tick(data["time"], seconds, busy, process, dict(self.memory), apart, frozenset(self.floors))
+        if self._held is None:
+            self._held = dict(self.memory), frozenset(self.floors)
+        memory, floors = self._held
+        return Tick(data["time"], seconds, busy, process, memory, apart, floors)
 
     def keep_report(self, report: TrafficHead | TrafficReport) -> None:
         """Keep a report of a rollout, with its histograms in our buckets. A model's new rollout replaces its previous one. A
@@ -205,13 +210,18 @@ class FeedReader:
         told = Told(self.states[key], more.get("release", 0), more.get("loading"))
         if self._told.get(key) != told:
             self._told[key] = self.news[key] = told
-        memory = entry.get("memory") or {}
-        self.memory[key] = _held(memory)
-        if memory.get("basis") == "files":
+        self._keep_memory(key, entry.get("memory") or {})
+        return key, since(now, before)
+
+    def _keep_memory(self, key: Key, memory: Memory) -> None:
+        held, floor = _held(memory), memory.get("basis") == "files"
+        if self.memory.get(key) == held and (key in self.floors) == floor:
+            return
+        self.memory[key], self._held = held, None
+        if floor:
             self.floors.add(key)
         else:
             self.floors.discard(key)
-        return key, since(now, before)
 
     def _of_instances(self, entry: VersionCounters) -> Iterator[tuple[Key, dict[str, Usage]]]:
         """Yield the version with the work of each of its instances, if it has several."""
