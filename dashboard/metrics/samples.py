@@ -51,6 +51,10 @@ class Sample:
     def requests(self) -> int:
         return self._count("success") + self._count("fail")
 
+    @property
+    def pending(self) -> int:
+        return self._count("pending")
+
     def _count(self, name: str) -> int:
         return cast(int, self.packed.get(name, 0))
 

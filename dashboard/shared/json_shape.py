@@ -50,8 +50,7 @@ def _check_of(shape: Any) -> _Check:
         return _of_fields(shape)
     origin, inner = get_origin(shape), get_args(shape)
     if origin in (Union, UnionType):
-        checks = [_check_of(one) for one in inner]
-        return lambda value: "" if any(not check(value) for check in checks) else HERE
+        return _of_union([_check_of(one) for one in inner])
     if origin is NotRequired:
         return _check_of(inner[0])
     if origin is list:
@@ -63,6 +62,16 @@ def _check_of(shape: Any) -> _Check:
             return _of_integers
         return lambda value: _first(value.items(), each) if isinstance(value, dict) else HERE
     return lambda value: ""
+
+
+def _of_union(checks: list[_Check]) -> _Check:
+    def check(value: object) -> str:
+        for one in checks:
+            if not one(value):
+                return ""
+        return HERE
+
+    return check
 
 
 def _of_integers(value: object) -> str:
