@@ -56,7 +56,7 @@ ANSWER_TIMEOUT_S = 5.0
 WHOLE_S = 60.0  # the longest time from the beginning of an answer to its end
 # The most bytes of an answer, except answers to inference requests, which have no limit.
 ANSWER_BYTES = 64 << 20
-EVENT_BYTES = 16 << 20  # the most bytes of an event of the feed
+EVENT_BYTES = 64 << 20  # the most bytes of an event of the feed: the first one has 1 to 2 KB of each version
 LINE_COST = 64  # the memory of a line in addition to its characters, in bytes
 INFER_TIMEOUT_S = 300.0
 # A model may compile or download for a long time. The server continues a load after the client has disconnected.
