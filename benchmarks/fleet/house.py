@@ -137,7 +137,7 @@ class House:
         """Make all other models as copies of the first, which every server has loaded."""
         from django.conf import settings
 
-        from dashboard.models import Model, ModelSync, Release, Server, Version
+        from dashboard.models import Model, ModelState, ModelSync, Release, ReleaseCheck, ReleaseSpan, Server, Version
 
         folder, first = Path(settings.MODEL_REPOSITORY), Model.objects.get()
         [version], [release] = Version.objects.values(), Release.objects.values()
@@ -148,11 +148,20 @@ class House:
         copies = Model.objects.bulk_create(Model(**row | {"id": None, "name": name}) for name in names)
         for kind, of_first in ((Version, version), (Release, release)):
             kind.objects.bulk_create(kind(**of_first | {"id": None, "model_id": one.pk}) for one in copies)
-        releases = Release.objects.values_list("model", "pk")
+        releases, now = list(Release.objects.values_list("model", "pk", "model__name")), timezone.now()
         for server in Server.objects.all():
-            applied = {"applied_generation": first.generation, "server": server, "attempted_at": timezone.now()}
-            syncs = (ModelSync(model_id=model, release_id=pk, **applied) for model, pk in releases)
-            ModelSync.objects.bulk_create(syncs, batch_size=1000)
+            applied = {"applied_generation": first.generation, "server": server, "attempted_at": now}
+            passed = {"server": server, "state": "passed", "started_at": now, "ended_at": now}
+            rows: list[Any] = []
+            for model, pk, name in releases:
+                rows += [
+                    ModelSync(model_id=model, release_id=pk, **applied),
+                    ReleaseSpan(model_id=model, release_id=pk, server=server, started_at=now),
+                    ReleaseCheck(release_id=pk, **passed),
+                    ModelState(server=server, model_name=name, version=1, state="READY"),
+                ]
+            for kind in (ModelSync, ReleaseSpan, ReleaseCheck, ModelState):
+                kind.objects.bulk_create((row for row in rows if isinstance(row, kind)), batch_size=1000)
 
     def web(self) -> Web:
         """Start a web process."""
@@ -207,10 +216,18 @@ class House:
         return found
 
     def settled(self) -> None:
-        """Wait until the database says that every server serves every model."""
-        wanted = self._models * len(self.ports)
+        """Wait until the database says that every server serves every model, and is ready."""
+        wanted, servers = self._models * len(self.ports), len(self.ports)
         wait_until(
-            lambda: self._pause() or self.count("modelstate WHERE state = 'READY'") == wanted, LONG_S, "all models"
+            lambda: (
+                self._pause()
+                or (
+                    self.count("modelstate WHERE state = 'READY'") == wanted
+                    and self.count("serverstate WHERE state = 'ready'") == servers
+                )
+            ),
+            LONG_S,
+            "all models",
         )
 
     def _pause(self) -> None:

@@ -153,7 +153,7 @@ def since(now: Usage, before: Usage) -> Usage:
     """
     sums = [*map(sub, _sums_of(now), _sums_of(before))]
     if min(sums) < 0:
-        return since(now, Usage())
+        before, sums = Usage(), [*_sums_of(now)]
     counts = [
         subtract(more, less) if more else {} for more, less in zip(_counts_of(now), _counts_of(before), strict=True)
     ]
