@@ -124,17 +124,19 @@ def combine(usages: Iterable[Usage]) -> Usage:
 def combine_packed(several: Iterable[Packed], without: Collection[str] = ()) -> Packed:
     """Return the stored form of `combine`, without some fields, without unpacking what may be rows of many servers."""
     total: Packed = {}
-    counts: dict[str, dict[int | str, int]] = {}
+    counts: dict[str, dict[int | str, Any]] = {}
     for packed in several:
         for name, value in packed.items():
             if name in without:
                 continue
             if isinstance(value, list):
-                _add(counts.setdefault(name, {}), dict(zip(value[::2], value[1::2], strict=True)))  # type: ignore[arg-type]
+                found = counts.setdefault(name, {})
+                for key, count in zip(value[::2], value[1::2], strict=True):
+                    found[key] = found.get(key, 0) + count
             else:
                 before = cast(int, total.get(name, 0))
                 total[name] = max(before, value) if name in _PEAKS else before + value
-    return total | {name: [item for pair in found.items() for item in pair] for name, found in counts.items()}
+    return total | {name: [item for pair in one.items() for item in pair] for name, one in counts.items()}
 
 
 def combine_side_by_side(usages: list[Usage]) -> Usage:
