@@ -49,6 +49,7 @@ ROW_S = 1e-4  # the same for each row of the index, which takes about as long to
 FED_S = 2.5  # a feed whose last event is older does not tell
 LOST_S = 10.0  # a server that has been away for longer is asked each second
 SEEN_INTERVAL_S = 5.0
+RECORDED_MOST = 500  # models whose states are recorded at once
 CONCURRENT_LOADS = 4
 LONG_S = 30.0  # a load that takes longer may hang, so that others no longer wait for it
 BREAK_OFF_S = 5.0  # a load that is no longer wanted is cancelled after this time
@@ -368,7 +369,14 @@ class Reconciler:
                 return
             statuses = [status for name in changed for status in found.get(name, ())]
         self._recorded, self._unsure = None, set()  # if the database does not answer, everything is recorded again
-        await self._together.do(_record, Report(self.server, statuses, changed))
+        several = sorted(found if changed is None else changed)
+        if len(several) > RECORDED_MOST:  # the one thread of the database is left to other work meanwhile
+            for start in range(0, len(several), RECORDED_MOST):
+                part = several[start : start + RECORDED_MOST]
+                told = [status for name in part for status in found.get(name, ())]
+                await self._together.do(_record, Report(self.server, told, set(part)))
+        if changed is None or len(several) <= RECORDED_MOST:
+            await self._together.do(_record, Report(self.server, statuses, changed))
         self._recorded, self._names = found, names
 
     async def _returned(self, names: list[str], states: dict[str, set[str]]) -> None:
