@@ -1,6 +1,6 @@
 """`make bench-fleet`: measures what many servers cost one `watch`, and how soon a change reaches all of them.
 
-python -m benchmarks.fleet [--servers 8 50 200] [--models 26] [--busy 3] [--seconds 30] [--statements]
+python -m benchmarks.fleet [--servers 8 50 200] [--models 26] [--busy 3] [--seconds 30] [--statements] [--ready]
 
 CPU is CPU time, so that other programs on the machine count little. A change is a new release of one model. Its time is from
 the commit until the last server has loaded it, by the servers' own clocks.
@@ -30,6 +30,9 @@ def main() -> None:
     parser.add_argument("--busy", type=int, default=3, help="models with requests on each server")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--statements", action="store_true", help="print the most frequent statements at rest")
+    parser.add_argument(
+        "--ready", action="store_true", help="the servers serve all models at the start, for many models"
+    )
     given = parser.parse_args()
     if len(given.servers) == 1:
         measure(given.servers[0], given)
@@ -42,7 +45,7 @@ def main() -> None:
 
 
 def measure(servers: int, given: argparse.Namespace) -> None:
-    with House(servers, given.models, given.busy) as house:
+    with House(servers, given.models, given.busy, given.ready) as house:
         began = time.monotonic()
         house.settled()
         print(f"\n{servers} servers, {given.models} models, {given.busy} of them busy")

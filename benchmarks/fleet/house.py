@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import httpx
 import psutil
 import psycopg
+from django.utils import timezone
 
 from tests.support import engines
 from tests.support.model_factory import onnx_scale
@@ -42,11 +44,14 @@ class Web(NamedTuple):
 
 
 class House:
-    """A dashboard without worker, and with a web process on request. Its servers are named by their ports."""
+    """A dashboard without worker, and with a web process on request. Its servers are named by their ports.
 
-    def __init__(self, servers: int, models: int, busy: int) -> None:
+    ready: whether the servers serve all models at the start, so that many models take no first loads.
+    """
+
+    def __init__(self, servers: int, models: int, busy: int, ready: bool = False) -> None:
         self.ports = free_ports(servers)
-        self._models, self._busy = models, busy
+        self._models, self._busy, self._ready = models, busy, ready
         self._stack = ExitStack()
         self._folder = Path()
         self._programs: dict[str, psutil.Process] = {}
@@ -72,7 +77,7 @@ class House:
         return self
 
     def _start(self) -> None:
-        self._start_stand_ins()
+        self._start_stand_ins(*(["--loaded"] if self._ready else []))
         self._program("watch", "-c", "import django; django.setup()" + WATCH)
 
     def _start_stand_ins(self, *more: str) -> None:
@@ -121,10 +126,42 @@ class House:
             address = f"http://{HOST}:{port}"
             row = {"http_url": address, "metrics_url": address, "grpc_url": f"{HOST}:{port}", "environment": production}
             ServerState.objects.create(server=Server.objects.create(name=f"s-{port}", **row))
-        for number in range(self._models):
+        for number in range(1 if self._ready else self._models):
             name = f"model-{number:04}"
             onnx_scale(Path(settings.MODEL_REPOSITORY), name)
             model_load(model=model_adopt(name=name, actor=self.actor), actor=self.actor)
+        if self._ready:
+            self._copy_model()
+
+    def _copy_model(self) -> None:
+        """Make all other models as copies of the first, which every server has loaded."""
+        from django.conf import settings
+
+        from dashboard.models import Model, ModelState, ModelSync, Release, ReleaseCheck, ReleaseSpan, Server, Version
+
+        folder, first = Path(settings.MODEL_REPOSITORY), Model.objects.get()
+        [version], [release] = Version.objects.values(), Release.objects.values()
+        names = [f"model-{number:04}" for number in range(1, self._models)]
+        for name in names:
+            shutil.copytree(folder / first.name, folder / name, copy_function=os.link)
+        row = Model.objects.values().get()
+        copies = Model.objects.bulk_create(Model(**row | {"id": None, "name": name}) for name in names)
+        for kind, of_first in ((Version, version), (Release, release)):
+            kind.objects.bulk_create(kind(**of_first | {"id": None, "model_id": one.pk}) for one in copies)
+        releases, now = list(Release.objects.values_list("model", "pk", "model__name")), timezone.now()
+        for server in Server.objects.all():
+            applied = {"applied_generation": first.generation, "server": server, "attempted_at": now}
+            passed = {"server": server, "state": "passed", "started_at": now, "ended_at": now}
+            rows: list[Any] = []
+            for model, pk, name in releases:
+                rows += [
+                    ModelSync(model_id=model, release_id=pk, **applied),
+                    ReleaseSpan(model_id=model, release_id=pk, server=server, started_at=now),
+                    ReleaseCheck(release_id=pk, **passed),
+                    ModelState(server=server, model_name=name, version=1, state="READY"),
+                ]
+            for kind in (ModelSync, ReleaseSpan, ReleaseCheck, ModelState):
+                kind.objects.bulk_create((row for row in rows if isinstance(row, kind)), batch_size=1000)
 
     def web(self) -> Web:
         """Start a web process."""
@@ -179,10 +216,18 @@ class House:
         return found
 
     def settled(self) -> None:
-        """Wait until the database says that every server serves every model."""
-        wanted = self._models * len(self.ports)
+        """Wait until the database says that every server serves every model, and is ready."""
+        wanted, servers = self._models * len(self.ports), len(self.ports)
         wait_until(
-            lambda: self._pause() or self.count("modelstate WHERE state = 'READY'") == wanted, LONG_S, "all models"
+            lambda: (
+                self._pause()
+                or (
+                    self.count("modelstate WHERE state = 'READY'") == wanted
+                    and self.count("serverstate WHERE state = 'ready'") == servers
+                )
+            ),
+            LONG_S,
+            "all models",
         )
 
     def _pause(self) -> None:

@@ -1,22 +1,23 @@
-"""The advice for a model, from the stored samples of the bundled server since its configuration began to serve."""
+"""The advice for a model, from the stored samples of production's busiest server since its configuration began to serve."""
 
 import math
 import os
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import NamedTuple
 
 from dashboard.advice.advice import Finding, advise
 from dashboard.advice.traffic import Traffic
-from dashboard.metrics.samples import FINEST, RESOLUTIONS, decode
+from dashboard.metrics.samples import FINE, FINEST, RESOLUTIONS, decode
 from dashboard.metrics.selectors import metrics_rows
 from dashboard.metrics.usage import Usage, combine
 from dashboard.models import Model, ReleaseSpan, Server
 from dashboard.releases.selectors import newest_release
-from dashboard.servers.selectors import gpu_count, servers
+from dashboard.servers.selectors import gpu_count, production_servers
 from repository.config.document import Document
 
 WINDOW_S = RESOLUTIONS[FINEST]  # the traffic of so many seconds is read
+LATELY_S = 120  # the server that had the most requests in this time is advised
 KEPT_S = 60  # an advice is not made again for so many seconds
 _MOST_KEPT = 500  # models
 
@@ -34,7 +35,7 @@ _kept: dict[int, _Kept] = {}  # by the model's key
 
 def model_advice(model: Model) -> Finding:
     """Return the advice for a model, or the reason for none. Takes up to a second, once a minute for each model."""
-    server, newest = servers().first(), newest_release(model)
+    server, newest = _busiest(model.name), newest_release(model)
     if server is None or newest is None:
         return Finding(None, "There is no advice: the model has no configuration that serves.")
     kept = _kept.get(model.pk)
@@ -48,6 +49,18 @@ def model_advice(model: Model) -> Finding:
             _kept.clear()
         kept = _kept[model.pk] = _Kept(newest.pk, time.monotonic() + KEPT_S, finding)
     return kept.finding
+
+
+def _busiest(model_name: str) -> Server | None:
+    """Return the server of production that had the most requests to the model lately: what fits it fits the others."""
+    found = list(production_servers())
+    if not found[1:]:
+        return next(iter(found), None)
+    asked: Counter[int] = Counter({one.pk: 0 for one in found})
+    now = int(time.time())
+    for pk, data in metrics_rows([*asked], model_name, FINE, now - LATELY_S, now).values_list("server", "data"):
+        asked[pk] += decode(data).requests
+    return max(found, key=lambda one: asked[one.pk])
 
 
 def _advice(server: Server, model_name: str, document: Document, since: float) -> Finding:

@@ -82,5 +82,5 @@ class Facts:
         since = int(self.timestamp) - QUEUE_S
         rows = MetricSample.objects.filter(of_production("server__"), resolution=FINE, at__gte=since)
         for name, at, data in rows.exclude(model_name="").values_list("model_name", "at", "data"):
-            found[name][at] += decode(data).usage.pending
+            found[name][at] += decode(data).pending
         return found

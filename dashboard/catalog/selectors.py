@@ -126,21 +126,48 @@ def model_get(name: str) -> Model:
         raise NotFound(f"there is no model named '{name}'") from None
 
 
+class _Listed(NamedTuple):
+    """What changes only with models and releases. wanted: the versions of the release that production should serve."""
+
+    pk: int
+    name: str
+    tags: list[str]
+    desired: DesiredState
+    wanted: list[int]
+    backend: str
+
+
 @kept_while_unchanged
 def models_standing() -> tuple[Standing, ...]:
     """Return the Standing of every model, ordered by name."""
+    states, errors = _reports(), _sync_errors()
+    found = []
+    for one in _listed():
+        state, _ = _judge(one.desired, one.wanted, states[one.name], errors.get(one.pk, ""))
+        serves = any(report.word == "ready" for report in states[one.name])
+        found.append(Standing(one.pk, one.name, one.tags, one.desired, state, one.backend, serves))
+    return tuple(found)
+
+
+@kept_while_unchanged
+def _listed() -> list[_Listed]:
+    """Return every model, ordered by name. Kept apart from the servers' reports, which change more often."""
     columns = ("pk", "name", "tags", "desired_state", "newest_release", "pinned", "everything", "wished")
     rows = list(_with_parts(Model.objects.all()).values_list(*columns))
     named = {pk for row in rows if (pk := row[5] or row[4])}
     wanted = dict(Release.objects.filter(pk__in=named).values_list("pk", "versions"))
-    states, errors, backends = _reports(), _sync_errors(), _newest_formats()
-    found = []
-    for pk, name, tags, desired_state, newest, pinned, everything, wished in rows:
-        desired, release = _desired(desired_state, everything, wished), pinned or newest
-        state, _ = _judge(desired, wanted.get(release or 0, []), states[name], errors.get(pk, ""))
-        serves = any(report.word == "ready" for report in states[name])
-        found.append(Standing(pk, name, tags, desired, state, backends.get(pk, ""), serves))
-    return tuple(found)
+    backends = _newest_formats()
+    return [
+        _Listed(
+            pk,
+            name,
+            tags,
+            _desired(desired_state, everything, wished),
+            wanted.get(pinned or newest or 0, []),
+            backends.get(pk, ""),
+        )
+        for pk, name, tags, desired_state, newest, pinned, everything, wished in rows
+    ]
 
 
 def summaries_of(models: Iterable[Standing]) -> list[ModelSummary]:

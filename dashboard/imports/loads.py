@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from dashboard.models import Model
 from dashboard.releases.selectors import lives_of, newest_release
-from dashboard.servers.selectors import ANSWERING, servers
+from dashboard.servers.selectors import ANSWERING, production_servers
 from dashboard.shared.choices import DesiredState, ReleaseState, ServerStatus
 
 SILENCE = timedelta(seconds=60)  # a server that starts, or starts again, answers within this time
@@ -50,7 +50,9 @@ class Loads:
     def nobody_loads(self) -> bool:
         """Return whether no server will load the models: there is none, it ended without answering since the wait began,
         or it has been silent for longer than SILENCE."""
-        state = getattr(servers().first(), "state", None)
+        states = [one.state for one in production_servers() if hasattr(one, "state")]
+        answering = [one for one in states if one.state in ANSWERING]
+        state = max(answering, key=lambda one: one.checked_at or self.began, default=next(iter(states), None))
         if state is None or (state.state in _ENDED and not self.answered):
             return True
         if state.state in ANSWERING:

@@ -38,6 +38,8 @@ class LiveConsumer(PushConsumer):
 
     async def _pass_on(self, subscription: Subscription, model: str) -> None:
         async with subscription as messages:
+            number = 0
             while True:
                 message = await messages.get()
-                await self.send(message.text(model))
+                await self.send(message.text(model, number))
+                number = message.number

@@ -1,16 +1,17 @@
 """Reads a server's live feed: turns cumulative counters into the differences between two events."""
 
 import asyncio
+import functools
 import logging
 import time
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from dashboard.metrics.samples import ProcessGauges
-from dashboard.metrics.usage import Usage, fell, since
+from dashboard.metrics.usage import Usage, since
 from dashboard.models.rollout import ArmReport, Latency, ShadowReport, TrafficReport
 from dashboard.servers.client import AsyncServerClient, Refused
 from dashboard.servers.messages import (
@@ -36,6 +37,16 @@ _FAR_FUTURE = 1e11  # Unix seconds; a later moment does not fit into a datetime
 NO_VERSION = 0  # the version of requests for which no version was ready
 
 Key = tuple[str, int]  # model name, version
+_NOTHING = Usage()
+
+
+class Told(NamedTuple):
+    """What a server tells of a version apart from its counters. state: shared.choices.version_word. release: 0 if it has none.
+    loading: the step of its load, None if it is not loaded."""
+
+    state: str
+    release: object
+    loading: object
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +69,26 @@ class BucketMap:
     """
 
     def __init__(self, bounds_us: Sequence[int]) -> None:
-        last = len(BOUNDS_US) - 1
-        same = list(bounds_us) == BOUNDS_US
-        self._known = frozenset(range(len(bounds_us)))
-        self._map = None if same else [min(bisect_left(BOUNDS_US, bound), last) for bound in bounds_us]
+        self._same = list(bounds_us) == BOUNDS_US
+        self._ours = _our_buckets(tuple(bounds_us))
 
     def read(self, counts: Mapping[str, int]) -> Counts:
         """Return a histogram in our buckets. counts: bucket number, as text -> count. Raises ValueError for a wrong entry."""
-        found = dict(zip(map(int, counts), counts.values(), strict=True))
-        if found and not (found.keys() <= self._known and min(found.values()) >= 0):
+        if not counts:
+            return {}
+        ours = self._ours
+        if not (counts.keys() <= ours.keys() and min(counts.values()) >= 0):
             raise ValueError("a histogram has an unknown bucket")
-        if self._map is None:
-            return found
-        return merge({self._map[bucket]: count} for bucket, count in found.items())
+        if self._same:
+            return {ours[bucket]: count for bucket, count in counts.items()}
+        return merge({ours[bucket]: count} for bucket, count in counts.items())
+
+
+@functools.lru_cache(8)
+def _our_buckets(bounds_us: tuple[int, ...]) -> dict[str, int]:
+    """Return our bucket of each bucket of a server. Servers of one release share it."""
+    last = len(BOUNDS_US) - 1
+    return {str(bucket): min(bisect_left(BOUNDS_US, bound), last) for bucket, bound in enumerate(bounds_us)}
 
 
 @dataclass(slots=True)
@@ -81,7 +99,8 @@ class FeedReader:
     heard_at: float = float(
         "-inf"
     )  # when the last event came, in monotonic seconds; -inf while the feed is interrupted
-    news: int = 0  # rises whenever a version has another state, release or step of its load, and with each process
+    news: dict[Key, Told] = field(default_factory=dict)  # of versions about which the server has told something else
+    greeted: int = 0  # the connections, after each of which every version is told
     states: dict[Key, str] = field(default_factory=dict)  # shared.choices.version_word of each version
     memory: dict[Key, int] = field(default_factory=dict)
     floors: set[Key] = field(default_factory=set)
@@ -97,7 +116,9 @@ class FeedReader:
     _time: float = 0.0
     _cpu_seconds: float = 0.0
     _first: bool = True
-    _told: dict[Key, object] = field(default_factory=dict)  # what `news` is about
+    _told: dict[Key, Told] = field(default_factory=dict)
+    # What ticks share while no version holds more or less.
+    _held: tuple[dict[Key, int], frozenset[Key]] | None = None
 
     def read(self, event: FeedEvent) -> Tick | None:
         """Return the tick that an event completes. None for a hello event, and for the first counters of a running server."""
@@ -118,8 +139,8 @@ class FeedReader:
             self._instances = {}
             self.traffic, self._rollouts, self._odd = {}, {}, set()
             self._time, self._cpu_seconds = float(data["started"]), 0.0
-            self._told = {}
-        self.news += 1
+            self._told, self.news, self._held = {}, {}, None
+        self.greeted += 1
         self.instance = data["instance"]
 
     def _tick(self, data: Stats) -> Tick | None:
@@ -141,7 +162,10 @@ class FeedReader:
             self._first = False
             return None
         busy = {key: usage for key, usage in models.items() if not usage.idle}
-        return Tick(data["time"], seconds, busy, process, dict(self.memory), apart, frozenset(self.floors))
+        if self._held is None:
+            self._held = dict(self.memory), frozenset(self.floors)
+        memory, floors = self._held
+        return Tick(data["time"], seconds, busy, process, memory, apart, floors)
 
     def keep_report(self, report: TrafficHead | TrafficReport) -> None:
         """Keep a report of a rollout, with its histograms in our buckets. A model's new rollout replaces its previous one. A
@@ -179,21 +203,25 @@ class FeedReader:
     def _difference(self, entry: VersionCounters) -> tuple[Key, Usage]:
         key = (entry["name"], int(entry["version"]))
         now = self._cumulative(entry)
-        before = _base(now, self._readings.get(key, Usage()))
+        before = self._readings.get(key, _NOTHING)
         self._readings[key] = now
         self.states[key] = version_word(entry["state"], entry.get("condition", ""), entry.get("failed", False))
         more = cast(Mapping[str, object], entry)
-        told = (self.states[key], more.get("release"), more.get("loading"))
+        told = Told(self.states[key], more.get("release", 0), more.get("loading"))
         if self._told.get(key) != told:
-            self._told[key] = told
-            self.news += 1
-        memory = entry.get("memory") or {}
-        self.memory[key] = _held(memory)
-        if memory.get("basis") == "files":
+            self._told[key] = self.news[key] = told
+        self._keep_memory(key, entry.get("memory") or {})
+        return key, since(now, before)
+
+    def _keep_memory(self, key: Key, memory: Memory) -> None:
+        held, floor = _held(memory), memory.get("basis") == "files"
+        if self.memory.get(key) == held and (key in self.floors) == floor:
+            return
+        self.memory[key], self._held = held, None
+        if floor:
             self.floors.add(key)
         else:
             self.floors.discard(key)
-        return key, since(now, before)
 
     def _of_instances(self, entry: VersionCounters) -> Iterator[tuple[Key, dict[str, Usage]]]:
         """Yield the version with the work of each of its instances, if it has several."""
@@ -202,7 +230,7 @@ class FeedReader:
         if not (told := entry.get("instances")):
             return
         now = self._instances[key] = {label: self._of_instance(one) for label, one in told.items()}
-        grown = {label: since(usage, _base(usage, before.get(label, Usage()))) for label, usage in now.items()}
+        grown = {label: since(usage, before.get(label, _NOTHING)) for label, usage in now.items()}
         yield key, {label: usage for label, usage in grown.items() if not usage.idle}
 
     def _of_instance(self, told: InstanceCounters) -> Usage:
@@ -317,11 +345,6 @@ def _in_our_buckets(report: TrafficReport, buckets: BucketMap) -> TrafficReport:
         of_both = {name: read(shadow[name]) for name in ("stable_latency", "candidate_latency")}
         shadow = cast(ShadowReport, {**shadow, **of_both})
     return cast(TrafficReport, {**report, "arms": arms, "shadow": shadow})
-
-
-def _base(now: Usage, before: Usage) -> Usage:
-    """Return the earlier reading, or none if a counter fell: the version was loaded again, and its counters began at zero."""
-    return Usage() if fell(now, before) else before
 
 
 def _held(memory: Memory) -> int:

@@ -65,6 +65,7 @@ class Feed:
         await _end(task)
 
     def _hand_out(self, message: Message) -> None:
+        message.follow(self._newest)
         self._newest = message
         for queue in self._queues:
             if queue.full():
@@ -180,7 +181,9 @@ class SumFeed(Feed):
                         silent[message.server] = f"{message.server} is late"
             if any(waiting.values()) and all(points or name in silent for name, points in waiting.items()):
                 missing = [name for name, points in waiting.items() if not points]
-                self._hand_out(together([points.popleft() for points in waiting.values() if points], missing))
+                self._hand_out(
+                    together([points.popleft() for points in waiting.values() if points], missing, self._newest)
+                )
                 since = 0.0
             elif len(silent) == len(names) and not isinstance(self._newest, Lost):
                 self._hand_out(Lost("", f"none of {len(names)} servers answers: {next(iter(silent.values()))}"))

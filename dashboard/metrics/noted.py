@@ -5,10 +5,10 @@ kept, and the failures of an hour are one row for each cause. After KEPT_S they 
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from django.db import transaction
 from django.db.models import Count, F, Max, Min, QuerySet, Sum, Window
@@ -16,7 +16,7 @@ from django.db.models.functions import Mod, RowNumber
 
 from dashboard.models import FailureCount, NotedRequest, Server
 from dashboard.models.noted import NotedDetails
-from dashboard.servers.messages import NotedAnswer, NotedSpan, ToldRequest
+from dashboard.servers.messages import NotedAnswer, NotedSpan, ToldCause, ToldRequest
 
 KEPT_S = 7 * 24 * 3600
 WHOLE_S = 3600  # for so long, all are kept
@@ -74,35 +74,49 @@ class FoundCause:
         return datetime.fromtimestamp(self.last, UTC)
 
 
+class Told(NamedTuple):
+    """What a server has told of requests that stood out."""
+
+    server: Server
+    answer: NotedAnswer
+
+
 def noted_store(*, server: Server, answer: NotedAnswer) -> None:
-    """Store the spans that a server told. Spans that are stored already stay as they are."""
+    """Store the spans that a server told, as `noted_store_all`."""
+    noted_store_all([Told(server, answer)])
+
+
+def noted_store_all(several: Sequence[Told]) -> None:
+    """Store the spans that servers told. Spans that are stored already stay as they are."""
     requests: list[NotedRequest] = []
     counts: list[FailureCount] = []
-    for span in answer["spans"]:
-        if not (span["version"].isascii() and span["version"].isdigit() and len(span["version"]) < 19):
-            continue
-        key = f"{answer['instance'][:40]}-{span['number']}"
-        for failed, rows in ((False, span["slow"]), (True, span["failed"])):
-            requests += [_request(server, span, failed, row, f"{key}-{failed:d}-{n}") for n, row in enumerate(rows)]
-        counts += [
-            FailureCount(
-                server=server,
-                model_name=span["model"][:200],
-                version=int(span["version"]),
-                at=_second(span["start"]),
-                cause=row["cause"][:500],
-                code=row["code"][:32],
-                reason=row["reason"][:32],
-                count=max(0, row["count"]),
-                first=_second(row["first"]),
-                last=_second(row["last"]),
-                key=f"{key}-{n}",
-            )
-            for n, row in enumerate(span["causes"])
-        ]
+    for server, answer in several:
+        for span in answer["spans"]:
+            if not (span["version"].isascii() and span["version"].isdigit() and len(span["version"]) < 19):
+                continue
+            key = f"{answer['instance'][:40]}-{span['number']}"
+            for failed, rows in ((False, span["slow"]), (True, span["failed"])):
+                requests += [_request(server, span, failed, row, f"{key}-{failed:d}-{n}") for n, row in enumerate(rows)]
+            counts += [_count(server, span, row, f"{key}-{n}") for n, row in enumerate(span["causes"])]
     with transaction.atomic():
         NotedRequest.objects.bulk_create(requests, ignore_conflicts=True, batch_size=_AT_ONCE)
         FailureCount.objects.bulk_create(counts, ignore_conflicts=True, batch_size=_AT_ONCE)
+
+
+def _count(server: Server, span: NotedSpan, row: ToldCause, key: str) -> FailureCount:
+    return FailureCount(
+        server=server,
+        model_name=span["model"][:200],
+        version=int(span["version"]),
+        at=_second(span["start"]),
+        cause=row["cause"][:500],
+        code=row["code"][:32],
+        reason=row["reason"][:32],
+        count=max(0, row["count"]),
+        first=_second(row["first"]),
+        last=_second(row["last"]),
+        key=key,
+    )
 
 
 def _second(moment: float) -> int:

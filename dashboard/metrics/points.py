@@ -1,6 +1,7 @@
 """The messages of /ws/live/: the figures of a second of one server, or of several servers together."""
 
-from collections import defaultdict
+import itertools
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
@@ -10,6 +11,7 @@ from dashboard.metrics.feed import Key, Tick
 from dashboard.metrics.samples import ProcessGauges
 from dashboard.metrics.usage import Figures, Usage, combine_side_by_side, figures, instance_key, server_key
 
+_NUMBERS = itertools.count(1)
 _DRAWN = ("rps", "p50", "p99", "errors")  # what charts draw of each instance and server: there may be hundreds
 
 
@@ -18,7 +20,10 @@ class PointBody(TypedDict, total=False):
 
     models: dict[str, Figures]
     process: ProcessGauges
-    memory: dict[str, int]  # "<model>/<version>" -> bytes
+    memory: dict[
+        str, int
+    ]  # "<model>/<version>" -> bytes; about all models, of the versions that hold more or less than before
+    whole: bool  # whether `memory` has every version, as in the first message about all models
     floors: list[str]  # the keys of `memory` whose bytes are a lower bound
     total: Figures  # only in a message about all models
     versions: dict[str, Figures]  # only in a message about one model, by version number, with feed.NO_VERSION
@@ -34,9 +39,14 @@ class Message:
     """A message to WebSockets; its text is made once for all WebSockets of the same model. server: "" for a sum."""
 
     server = ""
+    number = 0  # of a point, like no other one
 
-    def text(self, model: str = "") -> str:
-        """Return the message as JSON: about all models, or about one model with its versions."""
+    def follow(self, before: "Message | None") -> None:
+        """Note the message before, so that the text may tell only what has changed."""
+
+    def text(self, model: str = "", number: int = 0) -> str:
+        """Return the message as JSON: about all models, or about one model with its versions. number: of the message that the
+        reader had last, after which only changes of memory are told."""
         raise NotImplementedError
 
 
@@ -62,14 +72,39 @@ class Point(Message):
         self._versions: dict[str, dict[int, Usage]] = defaultdict(dict)
         for (name, version), usage in tick.models.items():
             self._versions[name][version] = usage
-        self._texts: dict[str, str] = {}
+        self._texts: dict[tuple[str, bool], str] = {}
+        self.number = next(_NUMBERS)
+        self._before = 0  # the number of the point before, 0 for none to which the next applies
+        self._changed: set[Key] = set()  # the versions that hold more or less than then
 
-    def text(self, model: str = "") -> str:
-        if model not in self._texts:
-            self._texts[model] = orjson.dumps({**self._head, **self._body(model)}).decode()
-        return self._texts[model]
+    def follow(self, before: Message | None) -> None:
+        if self._before or not isinstance(before, Point):
+            return
+        mine, others = self.tick, before.tick
+        if mine.memory is not others.memory or mine.floors is not others.floors:
+            if not mine.memory.keys() >= others.memory.keys():
+                return
+            found = {key for key, held in mine.memory.items() if others.memory.get(key) != held}
+            self._changed = found | (mine.floors ^ others.floors)
+        self._before = before.number
 
-    def _body(self, model: str) -> PointBody:
+    def sums(self, ticks: Sequence[Tick]) -> bool:
+        """Return whether the memory of this sum is that of these ticks."""
+        same = [(one.memory, one.floors) for one in ticks]
+        mine = [(one.tick.memory, one.tick.floors) for one in self._parts]
+        return len(same) == len(mine) and all(
+            one is other
+            for pair, others in zip(same, mine, strict=True)
+            for one, other in zip(pair, others, strict=True)
+        )
+
+    def text(self, model: str = "", number: int = 0) -> str:
+        changes = not model and number == self._before > 0
+        if (model, changes) not in self._texts:
+            self._texts[model, changes] = orjson.dumps({**self._head, **self._body(model, changes)}).decode()
+        return self._texts[model, changes]
+
+    def _body(self, model: str, changes: bool) -> PointBody:
         """Return the figures of one model, or of all models that have requests, finished or pending."""
         names = [model] if model else list(self._versions)
         body: PointBody = {
@@ -88,7 +123,12 @@ class Point(Message):
             body["states"] = self._states_of(model)
         else:
             body["total"] = self._figures(list(self.tick.models.values()))
-        held = {key: size for key, size in self.tick.memory.items() if model in ("", key[0])}
+            body["whole"] = not changes
+        memory = self.tick.memory
+        if changes:
+            held = {key: memory[key] for key in self._changed}
+        else:
+            held = {key: size for key, size in memory.items() if model in ("", key[0])}
         body["memory"] = {f"{name}/{version}": size for (name, version), size in held.items()}
         body["floors"] = [f"{name}/{version}" for name, version in self.tick.floors if (name, version) in held]
         return body
@@ -118,7 +158,7 @@ class Lost(Message):
         body = {"type": "lost", "server": server, "message": f"{reason[:1].upper()}{reason[1:]}."}
         self._json = orjson.dumps(body).decode()
 
-    def text(self, model: str = "") -> str:
+    def text(self, model: str = "", number: int = 0) -> str:
         return self._json
 
 
@@ -126,32 +166,40 @@ def _drawn(all_figures: Figures) -> dict[str, object]:
     return {name: all_figures[name] for name in _DRAWN}  # type: ignore[literal-required]
 
 
-def together(points: Sequence[Point], missing: list[str]) -> Point:
-    """Return the sum of one point of each of several servers.
+def together(points: Sequence[Point], missing: list[str], before: Message | None = None) -> Point:
+    """Return the sum of one point of each of several servers. before: the sum of the second before.
 
     What waits, and memory, add up too.
     """
     usages: dict[Key, list[Usage]] = defaultdict(list)
-    memory: dict[Key, int] = defaultdict(int)
     instances: dict[Key, dict[str, Usage]] = defaultdict(dict)
     for point in points:
         for key, usage in point.tick.models.items():
             usages[key].append(usage)
-        for key, held in point.tick.memory.items():
-            memory[key] += held
         for key, several in point.tick.instances.items():
             instances[key] |= {f"{label} {server_key(point.server)}": usage for label, usage in several.items()}
     ticks = [point.tick for point in points]
+    memory, floors = _memory_together(ticks, before)
     tick = Tick(
         time=max(one.time for one in ticks),
         seconds=sum(one.seconds for one in ticks) / len(ticks),
         models={key: combine_side_by_side(several) for key, several in usages.items()},
         process=_processes(one.process for one in ticks),
-        memory=dict(memory),
+        memory=memory,
         instances=dict(instances),
-        floors=frozenset().union(*(one.floors for one in ticks)),
+        floors=floors,
     )
     return Point("", tick, {}, missing, points)
+
+
+def _memory_together(ticks: Sequence[Tick], before: Message | None) -> tuple[dict[Key, int], frozenset[Key]]:
+    """Return what the versions hold on all servers. With many models that is much work, so it is done when it has changed."""
+    if isinstance(before, Point) and before.sums(ticks):
+        return before.tick.memory, before.tick.floors
+    memory: Counter[Key] = Counter()
+    for one in ticks:
+        memory.update(one.memory)
+    return dict(memory), frozenset().union(*(one.floors for one in ticks))
 
 
 def _processes(several: Iterable[ProcessGauges]) -> ProcessGauges:

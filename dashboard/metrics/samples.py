@@ -11,7 +11,7 @@ from typing import NotRequired, TypedDict, cast
 
 import orjson
 
-from dashboard.metrics.usage import Packed, Usage, combine, unpack
+from dashboard.metrics.usage import Packed, Usage, combine_packed, unpack
 from dashboard.servers.messages import Gpu
 
 # Length of a span in seconds -> seconds for which its rows are kept. Minutes are kept for a week and a day, so that an hour of
@@ -51,6 +51,10 @@ class Sample:
     def requests(self) -> int:
         return self._count("success") + self._count("fail")
 
+    @property
+    def pending(self) -> int:
+        return self._count("pending")
+
     def _count(self, name: str) -> int:
         return cast(int, self.packed.get(name, 0))
 
@@ -79,17 +83,14 @@ def merge_samples(samples: Iterable[Sample], *, instances: bool = False) -> Samp
 
     The longer span has no histograms that only single seconds need. instances: whether it has the work of instances.
     """
-    apart: dict[str, list[Usage]] = defaultdict(list)
-    usages: list[Usage] = []
-    processes: list[ProcessGauges] = []
-    for sample in samples:
-        usages.append(unpack({name: value for name, value in sample.packed.items() if name not in _ONLY_IN_SECONDS}))
-        if sample.process is not None:
-            processes.append(sample.process)
-        for label, packed in sample.instances.items() if instances else ():
-            apart[label].append(unpack(packed))
-    of_each = {label: combine(one).pack() for label, one in apart.items()}
-    return Sample(combine(usages).pack(), merge_processes(processes) if processes else None, of_each)
+    parts = list(samples)
+    apart: dict[str, list[Packed]] = defaultdict(list)
+    for label, packed in (one for part in parts for one in part.instances.items()) if instances else ():
+        apart[label].append(packed)
+    processes = [part.process for part in parts if part.process is not None]
+    whole = combine_packed((part.packed for part in parts), without=_ONLY_IN_SECONDS)
+    of_each = {label: combine_packed(several) for label, several in apart.items()}
+    return Sample(whole, merge_processes(processes) if processes else None, of_each)
 
 
 def merge_processes(processes: list[ProcessGauges]) -> ProcessGauges:

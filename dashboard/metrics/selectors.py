@@ -7,10 +7,10 @@ a slow server.
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NamedTuple, NotRequired, TypedDict, cast
+from typing import Any, NamedTuple, NotRequired, TypedDict, cast
 
 from django.db import connection
 from django.db.models import Max, QuerySet
@@ -271,10 +271,9 @@ def metrics_totals(
     resolution = _resolution(start, end, time.time(), len(servers))
     usages: list[list[Usage]] = [[] for _ in wanted]
     first = int(start) - int(start) % resolution
-    for keys, length, low, high in _segments(servers, resolution, first, math.ceil(end)):
-        rows = MetricSample.objects.filter(server__in=keys, resolution=length, at__gte=low, at__lt=high)
-        rows = rows.filter(model_name=model_name, version__in=numbers)
-        for at, version, data in rows.values_list("at", "version", "data"):
+    for parts in _segments(servers, resolution, first, math.ceil(end)):
+        for at, version, data in parts.rows(model_name, numbers, "at", "version", "data"):
+            length = parts.resolution
             middle = (max(at, start) + min(at + length, end)) / 2
             for found, (versions, within) in zip(usages, wanted, strict=True):
                 if version in versions and any(begin <= middle <= until for begin, until in within):
@@ -384,15 +383,15 @@ def metrics_history(
     names = {server.pk: server.name for server in servers}
     found = History(start, end, resolution, watched, usages, instances, names)
     first = found.times(found.step(HEATMAP_POINTS))[0]
-    for keys, span, low, high in _segments(servers, resolution, first, math.ceil(end)):
-        for key, at, data in metrics_rows(keys, "", span, low, high).values_list("server", "at", "data"):
+    for parts in _segments(servers, resolution, first, math.ceil(end)):
+        for key, at, data in parts.rows("", [0], "server", "at", "data"):
             sample = decode(data)
-            watched.append(_Watched(at, span, key, sample.process))
+            watched.append(_Watched(at, parts.resolution, key, sample.process))
             if not model_name:
                 usages[0].append((at, sample.usage, key))
         if model_name:
-            rows = metrics_rows(keys, model_name, span, low, high, version)
-            for key, number, at, data in rows.values_list("server", "version", "at", "data"):
+            numbers = _versions(list(names), model_name, parts.resolution) if version is None else [version]
+            for key, number, at, data in parts.rows(model_name, numbers, "server", "version", "at", "data"):
                 sample = decode(data)
                 usages[number].append((at, sample.usage, key))
                 for label, packed in sample.instances.items():
@@ -461,20 +460,42 @@ def _resolution(start: float, end: float, now: float, servers: int = 1) -> int:
     return next(iter(few or kept), finest_first[-1])
 
 
-def _segments(
-    servers: Sequence[Server], resolution: int, start: int, end: int
-) -> Iterator[tuple[list[int], int, int, int]]:
-    """Yield the parts of a range as (keys of servers, resolution, from, to). The newest part is read from finer rows because
-    it is not merged yet; where it begins may differ between servers."""
+class _Segments(NamedTuple):
+    """The parts of a range that are read from rows of one resolution. keys: when the parts of servers begin -> the servers."""
+
+    resolution: int
+    keys: Mapping[int, Sequence[int]]
+    end: int
+
+    def rows(self, model_name: str, versions: Collection[int], *fields: str) -> Iterator[tuple[Any, ...]]:
+        """Yield these fields of the rows, which are read in one statement."""
+        yield from self._united(model_name, versions, lambda rows: rows.values_list(*fields))
+
+    def newest(self) -> dict[int, int]:
+        """Return when the newest row of each server begins."""
+        return dict(self._united("", [0], lambda rows: rows.values_list("server").annotate(newest=Max("at"))))
+
+    def _united(
+        self, model_name: str, versions: Collection[int], ask: Callable[[QuerySet[Any]], QuerySet[Any]]
+    ) -> QuerySet[Any]:
+        rows = MetricSample.objects.filter(
+            resolution=self.resolution, model_name=model_name, version__in=versions
+        ).order_by()
+        several = [ask(rows.filter(server__in=keys, at__gte=low, at__lt=self.end)) for low, keys in self.keys.items()]
+        return several[0].union(*several[1:], all=True) if several else MetricSample.objects.none()
+
+
+def _segments(servers: Sequence[Server], resolution: int, start: int, end: int) -> Iterator[_Segments]:
+    """Yield the parts of a range, the coarsest rows first. The newest part is read from finer rows because it is not merged
+    yet; where it begins may differ between servers."""
     begins = {server.pk: start for server in servers}
     for span in sorted((one for one in RESOLUTIONS if one <= resolution), reverse=True):
         alike: dict[int, list[int]] = defaultdict(list)
         for key, low in begins.items():
             alike[low].append(key)
-        for low, keys in alike.items():
-            yield keys, span, low, end
-            newest = metrics_rows(keys, "", span, low, end).order_by().values_list("server").annotate(newest=Max("at"))
-            begins |= {key: at + span for key, at in newest}
+        found = _Segments(span, alike, end)
+        yield found
+        begins |= {key: at + span for key, at in found.newest().items()}
 
 
 # -- shaping ---------------------------------------------------------------------------------------------------------

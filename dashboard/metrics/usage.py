@@ -1,9 +1,9 @@
 """The usage of a model in a span of time: sums and histograms that merge, and the figures that charts show."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, fields
-from operator import attrgetter, lt, sub
-from typing import Any, TypedDict, TypeVar
+from operator import attrgetter, sub
+from typing import Any, TypedDict, TypeVar, cast
 
 from repository.core.histogram import Counts, quantiles_ms, subtract
 
@@ -121,6 +121,24 @@ def combine(usages: Iterable[Usage]) -> Usage:
     return Usage(*values)
 
 
+def combine_packed(several: Iterable[Packed], without: Collection[str] = ()) -> Packed:
+    """Return the stored form of `combine`, without some fields, without unpacking what may be rows of many servers."""
+    total: Packed = {}
+    counts: dict[str, dict[int | str, Any]] = {}
+    for packed in several:
+        for name, value in packed.items():
+            if name in without:
+                continue
+            if isinstance(value, list):
+                found = counts.setdefault(name, {})
+                for key, count in zip(value[::2], value[1::2], strict=True):
+                    found[key] = found.get(key, 0) + count
+            else:
+                before = cast(int, total.get(name, 0))
+                total[name] = max(before, value) if name in _PEAKS else before + value
+    return total | {name: [item for pair in one.items() for item in pair] for name, one in counts.items()}
+
+
 def combine_side_by_side(usages: list[Usage]) -> Usage:
     """Return the usage of several versions or models in the same span: peaks add up too, because their requests wait at the
     same time."""
@@ -131,16 +149,18 @@ def combine_side_by_side(usages: list[Usage]) -> Usage:
 
 
 def since(now: Usage, before: Usage) -> Usage:
-    """Return the difference of two readings of cumulative counters, with pending and in_flight as in `now`."""
-    sums = map(sub, _sums_of(now), _sums_of(before))
-    counts = map(subtract, _counts_of(now), _counts_of(before))
+    """Return the difference of two readings of cumulative counters, with pending and in_flight as in `now`.
+
+    If a sum is lower than before, the version was loaded again, and its counters began at zero.
+    """
+    sums = [*map(sub, _sums_of(now), _sums_of(before))]
+    if min(sums) < 0:
+        before, sums = Usage(), [*_sums_of(now)]
+    counts = [
+        subtract(more, less) if more else {} for more, less in zip(_counts_of(now), _counts_of(before), strict=True)
+    ]
     values: list[Any] = [*sums, now.pending, now.in_flight, *counts]
     return Usage(*values)
-
-
-def fell(now: Usage, before: Usage) -> bool:
-    """Return whether a sum is lower than in an earlier reading."""
-    return any(map(lt, _sums_of(now), _sums_of(before)))
 
 
 def _add(total: dict[K, int], counts: dict[K, int]) -> None:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from django.db.models import F, OuterRef, Q, Subquery
+from django.db.models import F, OuterRef, Subquery
 
 from dashboard.models import Model, ModelSync, Release, Server
 from dashboard.models.release import CheckStep
@@ -79,14 +79,11 @@ def _serving_releases(serving: Iterable[VersionStatus]) -> dict[str, int]:
 
 def _looked_up(wanted: list[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
     """Return the ids of model and release by the model's name and the release's number."""
-    if not wanted:
-        return {}
-    ids = dict(Model.objects.filter(name__in=[name for name, _ in wanted]).values_list("name", "pk"))
+    names_of: dict[int, list[str]] = defaultdict(list)  # few numbers, however many models there are
+    for name, number in wanted:
+        names_of[number].append(name)
     found = {}
-    for start in range(0, len(wanted), 100):
-        some = Q()
-        for name, number in wanted[start : start + 100]:
-            some |= Q(model=ids.get(name), number=number)
-        rows = Release.objects.filter(some).values_list("model__name", "number", "model_id", "pk")
-        found.update({(name, number): (model, release) for name, number, model, release in rows})
+    for number, names in names_of.items():
+        rows = Release.objects.filter(number=number, model__name__in=names).values_list("model__name", "model_id", "pk")
+        found.update({(name, number): (model, release) for name, model, release in rows})
     return found

@@ -13,6 +13,7 @@ from django.db.models.functions import Coalesce
 from dashboard.models import Model, Release, ReleaseCheck, ReleaseSpan, Server, Version
 from dashboard.releases.life import Facts, state_of
 from dashboard.releases.rollout_states import UNDER_WAY, taken_out, unfinished
+from dashboard.servers.selectors import of_production
 from dashboard.servers.wanted import should_load, with_production
 from dashboard.shared.choices import DesiredState, ReleaseState, VersionState
 from dashboard.shared.exceptions import NotFound
@@ -48,8 +49,8 @@ class ReleaseLife:
 
 
 def reporting_server(server: Server | None = None) -> Server | Subquery:
-    """Return the server whose reports count, in a form for filters: by default the bundled server."""
-    return server or Subquery(Server.objects.values("pk")[:1])
+    """Return the server whose reports count, in a form for filters: by default the first of production."""
+    return server or Subquery(Server.objects.filter(of_production()).values("pk")[:1])
 
 
 def releases(model: Model) -> QuerySet[Release]:

@@ -56,13 +56,14 @@ ANSWER_TIMEOUT_S = 5.0
 WHOLE_S = 60.0  # the longest time from the beginning of an answer to its end
 # The most bytes of an answer, except answers to inference requests, which have no limit.
 ANSWER_BYTES = 64 << 20
-EVENT_BYTES = 16 << 20  # the most bytes of an event of the feed
+EVENT_BYTES = 64 << 20  # the most bytes of an event of the feed: the first one has 1 to 2 KB of each version
 LINE_COST = 64  # the memory of a line in addition to its characters, in bytes
 INFER_TIMEOUT_S = 300.0
 # A model may compile or download for a long time. The server continues a load after the client has disconnected.
 LOAD_TIMEOUT_S = 3600.0
 # The feed sends an event every second.
 FEED_SILENCE_S = 5.0
+FIRST_EVENT_S = 20.0  # for the first event with counters, which has every version: 10,000 models are 10 MB
 # No compression: a few compressed bytes could become gigabytes before they are counted.
 _PLAIN = {"Accept-Encoding": "identity"}
 
@@ -466,11 +467,13 @@ class AsyncServerClient(_Peer):
                     raise _refusal(self.server.name, response.status_code, b"")
                 self._refuse_compressed(response)
                 events = _server_sent_events(_lines(response.aiter_bytes()))
-                while (event := await _next_event(events)) is not None:
+                within = FIRST_EVENT_S
+                while (event := await _next_event(events, within)) is not None:
                     kind, data = event
                     if kind == "hello":
                         yield HelloEvent(_parsed(data, Hello))
                     elif kind == "stats":
+                        within = FEED_SILENCE_S
                         yield StatsEvent(_parsed(data, Stats))
         except httpx.HTTPError as error:
             raise self._unreachable(error) from None
@@ -520,9 +523,9 @@ def release_of(error: DashboardError) -> int | None:
     return None if misfit(release, int) else cast(int, release)
 
 
-async def _next_event(events: AsyncIterator[tuple[str, bytes]]) -> tuple[str, bytes] | None:
+async def _next_event(events: AsyncIterator[tuple[str, bytes]], within: float) -> tuple[str, bytes] | None:
     """Return the next event, None at the end. Raises TimeoutError if no whole event arrives in time, even if some bytes do."""
-    async with asyncio.timeout(FEED_SILENCE_S):
+    async with asyncio.timeout(within):
         return await anext(events, None)
 
 

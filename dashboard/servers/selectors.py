@@ -50,7 +50,10 @@ def server_get(name: str) -> Server:
 
 
 def server_asked(name: str = "") -> Server:
-    """Return the server that gets requests of the dashboard: the named one, else LOCAL. Raises NotFound if there is none."""
+    """Return the server that gets requests of the dashboard: the named one, else the first of production, which is
+    LOCAL if it is there. Raises NotFound if there is none."""
+    if not name and (first := production_servers().first()):
+        return first
     return server_get(name or LOCAL)
 
 

@@ -55,6 +55,15 @@ class Wishes:
             self._of_servers[server].append(_Wish(*wish))
         self._common: dict[tuple[int | None, bool], list[Wanted]] = {}
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether every server should serve the same as by another reading."""
+        if not isinstance(other, Wishes):
+            return NotImplemented
+        mine, others = ((one._models, one._of_environments, one._of_servers) for one in (self, other))
+        return mine == others
+
+    __hash__ = None  # type: ignore[assignment]
+
     def of(self, server: Server) -> list[Wanted]:
         """Return what `wanted_models` returns. Servers of one environment share a list, which callers do not change."""
         if not server.driven:

@@ -17,8 +17,8 @@ from dashboard.conversions.recipes.table import converted_kinds
 from dashboard.jobs.services import ENDED
 from dashboard.models import Model, Upload
 from dashboard.releases.services import changed_by_hand
-from dashboard.servers.selectors import servers
-from dashboard.shared.choices import ServerStatus, UploadState
+from dashboard.servers.selectors import answers, production_servers
+from dashboard.shared.choices import UploadState
 from dashboard.shared.exceptions import DashboardError
 from dashboard.templatetags.slipway import format_name, sentence
 from dashboard.templatetags.units import size
@@ -190,13 +190,11 @@ def _published(found: Upload, model: Model | None) -> dict[str, Any]:
     if found.state != UploadState.PUBLISHED or model is None:
         return {}
     summary = select.model_summary(model)
-    server = servers().first()
-    state = getattr(server, "state", None)
     return {
         "version": found.versions.first(),
         "summary": summary,
         "finished": not summary.changing,
-        "server_down": state is None or state.state not in (ServerStatus.READY, ServerStatus.RUNNING),
+        "server_down": not any(map(answers, production_servers())),
     }
 
 

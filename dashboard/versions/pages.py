@@ -1,7 +1,7 @@
 """The pages of a model's versions: the list, and its acts: make live, go back, name, keep, archive, restore, note."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from django.contrib import messages
@@ -17,13 +17,13 @@ from dashboard.configuration.editor import base_release
 from dashboard.configuration.version_settings import fields_of_version, version_settings_apply, versions_with_settings
 from dashboard.jobs.selectors import jobs
 from dashboard.jobs.services import UNFINISHED
-from dashboard.models import Model
+from dashboard.models import Model, ModelState
 from dashboard.releases.budgets import newest_figures
 from dashboard.releases.gates import gates_in_words
 from dashboard.releases.replay_gates import gate_capture
 from dashboard.releases.selectors import newest_release, protected_versions, release_get
 from dashboard.servers.selectors import model_states, of_production
-from dashboard.shared.choices import VersionState
+from dashboard.shared.choices import VersionState, version_word
 from dashboard.shared.exceptions import DashboardError, Invalid, NamesMoved, status_of
 from dashboard.templatetags.slipway import sentence
 from dashboard.versions import services as version_services
@@ -48,7 +48,7 @@ def _versions(
     """Show the versions. typed: the fields of a form that was refused, and the reason."""
     head = model_context(name, "versions")
     model, newest = head["model"], newest_release(head["model"])
-    states = {state.version: state for state in model_states(model_name=name).filter(of_production("server__"))}
+    states = _on_most_servers(model_states(model_name=name).filter(of_production("server__")))
     versions = page_of(request, select.versions(model))
     context = {
         **head,
@@ -70,6 +70,14 @@ def _versions(
     response = respond(request, "versions/versions", context)
     response.status_code = status
     return response
+
+
+def _on_most_servers(rows: Iterable[ModelState]) -> dict[int, ModelState]:
+    """Return the state that each version has on most servers, as live messages tell it."""
+    several: dict[int, dict[str, list[ModelState]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        several[row.version][version_word(row.state, row.condition, row.failed)].append(row)
+    return {version: max(words.values(), key=len)[0] for version, words in several.items()}
 
 
 def _names_of(aliases: Mapping[str, int]) -> dict[int, list[str]]:

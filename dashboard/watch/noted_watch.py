@@ -6,21 +6,24 @@ import logging
 from asgiref.sync import sync_to_async
 from django.db import Error, close_old_connections
 
-from dashboard.metrics.noted import noted_store
+from dashboard.metrics.noted import Told, noted_store_all
 from dashboard.servers.client import AsyncServerClient
 from dashboard.shared.exceptions import DashboardError
+from dashboard.watch.together import Together
 
 logger = logging.getLogger(__name__)
 
 READ_S = 10.0
+STORE_S = 1.0  # what servers tell in this time is stored together
 SILENT_S = 60.0  # the pause after a refusal, for example of a server that has no such requests
 
 
 class NotedWatch:
     """Reads until it is cancelled. A restart reads the last spans again; they are stored once."""
 
-    def __init__(self, client: AsyncServerClient) -> None:
+    def __init__(self, client: AsyncServerClient, together: Together) -> None:
         self._client = client
+        self._together = together
         self._instance = ""
         self._after = 0
 
@@ -48,7 +51,7 @@ class NotedWatch:
                 return True
         if not answer["spans"]:
             return False
-        await sync_to_async(noted_store)(server=self._client.server, answer=answer)
+        await self._together.do(noted_store_all, Told(self._client.server, answer), STORE_S)
         numbers = {span["number"] for span in answer["spans"]}
         self._after = max(numbers)
         return len(numbers) > 1

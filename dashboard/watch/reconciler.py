@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from dashboard.examples.outcomes import outcomes_of_check
 from dashboard.examples.selectors import golden_checks
-from dashboard.metrics.feed import FeedReader
+from dashboard.metrics.feed import FeedReader, Told
 from dashboard.models import Model, ModelSync, Release, ReleaseCheck, Server
 from dashboard.models.release import CheckStep
 from dashboard.releases import life
@@ -30,7 +30,7 @@ from dashboard.servers.messages import IndexRow
 from dashboard.servers.server_state import HOLDS, Applied, Report, VersionStatus
 from dashboard.servers.services import server_event_record
 from dashboard.servers.wanted import Wanted, Wishes
-from dashboard.shared.choices import EventKind, ModelStatus
+from dashboard.shared.choices import EventKind, ModelStatus, version_word
 from dashboard.shared.exceptions import DashboardError
 from dashboard.watch.missing_versions import MissingVersions, lacking_versions, missing_versions
 from dashboard.watch.plan import Attempts, DesiredModel, make_plan
@@ -49,6 +49,7 @@ ROW_S = 1e-4  # the same for each row of the index, which takes about as long to
 FED_S = 2.5  # a feed whose last event is older does not tell
 LOST_S = 10.0  # a server that has been away for longer is asked each second
 SEEN_INTERVAL_S = 5.0
+RECORDED_MOST = 500  # models whose states are recorded at once
 CONCURRENT_LOADS = 4
 LONG_S = 30.0  # a load that takes longer may hang, so that others no longer wait for it
 BREAK_OFF_S = 5.0  # a load that is no longer wanted is cancelled after this time
@@ -107,7 +108,7 @@ class Reconciler:
         self._unsure: set[str] = set()
         self._names: set[str] = set()
         self._reading: Reading | None = None
-        self._generations: dict[str, tuple[bool, int]] = {}
+        self._wishes: list[Wanted] = []
         self._again: frozenset[int] = frozenset()  # as the reading says
         self._applied: dict[int, tuple[int, float]] | None = None  # model -> generation, and when it was written
         self._announced: list[str] | None = None
@@ -120,8 +121,10 @@ class Reconciler:
         self._reloading: set[str] = set()  # models that are being loaded for their missing versions
         self._holds: object = None  # what was recorded of the server's repository
         self._indexed_at, self._seen_at, self._lost_at = float("-inf"), 0.0, 0.0
+        self._acted_at = float("-inf")  # when it was last seen what should be loaded
         self._next_at = 0.0  # when the index may be read again, unless something else is wanted
-        self._news = 0  # of the feed, at the last index
+        self._greeted = 0  # of the feed, at the last index
+        self._index: tuple[list[VersionStatus], set[str]] | None = None  # the versions, and the names of all models
         self._settled = False  # whether everything was as it should be then
         self._wake = asyncio.Event()  # set when a call ends, so that the next step begins immediately
 
@@ -154,34 +157,54 @@ class Reconciler:
         """Compare desired and actual state once, and act on it. Return whether the next step should come soon."""
         # A call that ends during this step counts in the next one, because the index may be older than its end.
         busy = set(self._calls)
-        reading = await self._together.read()
-        wishes, changed = reading.wishes.of(self.server), False
+        reading, changed = await self._together.read(), False
         if reading is not self._reading:
+            wishes = reading.wishes.of(self.server)
             if self.server.bundled:
                 await self._announce(sorted(one.name for one in wishes if one.loaded))
-            generations, again = (
-                {one.name: (one.loaded, one.generation) for one in wishes},
-                reading.again_on(self.server),
-            )
-            changed = (generations, again) != (self._generations, self._again)
-            self._reading, self._generations, self._again = reading, generations, again
+            again = reading.again_on(self.server)
+            changed = (wishes, again) != (self._wishes, self._again)
+            self._reading, self._wishes, self._again = reading, wishes, again
         now = time.monotonic()
         if not changed and not self._due(now):
             await self._say_seen()
             return False
-        self._indexed_at, self._news = now, self._feed.news
         try:
-            index = await self._client.index()
-            statuses = version_statuses(index)
-            self._next_at = now + ROW_S * len(index)
+            statuses, held = await self._statuses(now)
         except DashboardError as error:
             await self._lost(error)
             return time.monotonic() - self._lost_at < LOST_S
-        wanted = await self._desired(reading, wishes)
+        wanted = await self._desired(reading)
         if not self.server.bundled:
-            wanted = await self._record_holdings(reading, wanted, {row["name"] for row in index})
+            wanted = await self._record_holdings(reading, wanted, held)
         await self._start_calls(reading, wanted, statuses, busy | set(self._calls), now)
         return bool(self._calls)
+
+    async def _statuses(self, now: float) -> tuple[list[VersionStatus], set[str]]:
+        """Return the versions on the server, and the names of all models that its repository holds.
+
+        If only what is wanted has changed, that is known from the last index and the feed.
+        """
+        fed = self._settled and now - self._feed.heard_at < FED_S and not self._due(now)
+        if self._index is None or not fed or any(one.loaded and one.name not in self._index[1] for one in self._wishes):
+            self._indexed_at, self._greeted = now, self._feed.greeted
+            self._feed.news.clear()  # the index is newer
+            self._index = None
+            index = await self._client.index()
+            self._next_at = now + ROW_S * len(index)
+            self._index = version_statuses(index), {row["name"] for row in index}
+        self._acted_at = now
+        return self._index
+
+    def _told_otherwise(self) -> bool:
+        """Return whether the feed tells something else than the last index, which has the end of a load sooner."""
+        if self._feed.greeted != self._greeted or self._recorded is None:
+            return True
+        for (name, version), told in self._feed.news.items():
+            if told not in [_told_of(one) for one in self._recorded.get(name, ()) if one.version == version]:
+                return True
+        self._feed.news.clear()
+        return False
 
     def _due(self, now: float) -> bool:
         """Return whether the index should be read. While the feed tells what changes, it is read seldom."""
@@ -193,7 +216,8 @@ class Reconciler:
         interval = INDEX_INTERVAL_S
         if fed and self._settled and not self._calls:
             interval = FED_INTERVAL_S if self.server.bundled else FED_FAR_INTERVAL_S
-        return now - self._indexed_at >= interval or (fed and self._feed.news != self._news)
+        since = self._indexed_at if self._settled else max(self._indexed_at, self._acted_at)
+        return now - since >= interval or (fed and self._told_otherwise())
 
     async def _say_seen(self) -> None:
         """Record that the server answers, which its feed says between two indexes."""
@@ -203,7 +227,7 @@ class Reconciler:
                 self._together.checked(self.server)
                 self._seen_at = time.monotonic() + SEEN_INTERVAL_S
 
-    async def _desired(self, reading: Reading, wishes: list[Wanted]) -> list[DesiredModel]:
+    async def _desired(self, reading: Reading) -> list[DesiredModel]:
         """Return the desired models with what was applied. Only this object applies; others ask for a load again."""
         if self._applied is None:
             rows = ModelSync.objects.filter(server=self.server).values_list("model_id", "applied_generation")
@@ -221,7 +245,7 @@ class Reconciler:
                 self._applied.get(one.model_id, (-1, 0.0))[0],
                 one.release,
             )
-            for one in wishes
+            for one in self._wishes
         ]
 
     def _note_applied(self, model_id: int, generation: int) -> None:
@@ -278,7 +302,7 @@ class Reconciler:
         for one in plan.meanwhile:
             self._begin(one, self._load_meanwhile(one))
         failing = any(one.failures or one.crashes for one in self._attempts.values())
-        lacking = len(wanted) < len(self._generations)
+        lacking = len(wanted) < len(self._wishes)
         self._settled = not (plan.pending or failing or lacking or self._missing)
         await self._record_states(statuses, reading.wishes.names, ready=not plan.pending)
         if self._returning and not plan.pending:
@@ -345,7 +369,14 @@ class Reconciler:
                 return
             statuses = [status for name in changed for status in found.get(name, ())]
         self._recorded, self._unsure = None, set()  # if the database does not answer, everything is recorded again
-        await self._together.do(_record, Report(self.server, statuses, changed))
+        several = sorted(found if changed is None else changed)
+        if len(several) > RECORDED_MOST:  # the one thread of the database is left to other work meanwhile
+            for start in range(0, len(several), RECORDED_MOST):
+                part = several[start : start + RECORDED_MOST]
+                told = [status for name in part for status in found.get(name, ())]
+                await self._together.do(_record, Report(self.server, told, set(part)))
+        if changed is None or len(several) <= RECORDED_MOST:
+            await self._together.do(_record, Report(self.server, statuses, changed))
         self._recorded, self._names = found, names
 
     async def _returned(self, names: list[str], states: dict[str, set[str]]) -> None:
@@ -377,7 +408,7 @@ class Reconciler:
         self._calls.pop(one.name, None)
         self._begun.pop(one.name, None)
         self._broken_off.pop(one.name, None)
-        self._indexed_at = float("-inf")
+        self._indexed_at = self._acted_at = float("-inf")
         self._wake.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("bringing model %s into step failed", one.name, exc_info=error)
@@ -615,6 +646,11 @@ def _golden(model_ids: list[int]) -> list[str]:
 def _record_begun(loads: list[_Beginning]) -> list[ReleaseCheck | None]:
     server_state.model_syncs_override([(one.load.server, one.model_id, one.override) for one in loads])
     return life.all_began([one.load for one in loads])
+
+
+def _told_of(status: VersionStatus) -> Told:
+    """Return what the feed would tell of a version."""
+    return Told(version_word(status.state, status.condition, status.failed), status.release, status.loading)
 
 
 def state_for_plan(status: VersionStatus) -> str:

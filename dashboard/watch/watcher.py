@@ -179,6 +179,7 @@ async def watch_servers(changed: asyncio.Event | None = None) -> None:
                 await sync_to_async(close_old_connections)()
             else:
                 found = {_connection(server): server for server in rows}
+                together.servers = len(found)
                 for gone in watched.keys() - found.keys():
                     watched.pop(gone).cancel()
                 watched |= {
@@ -237,4 +238,4 @@ async def watch_server(server: Server, together: Together) -> None:
         group.create_task(Collector(client, reader, together).run())
         if server.environment is None or server.environment.name == PRODUCTION:  # rollouts move production's clients
             group.create_task(RolloutWatch(client, reader, together).run())
-        group.create_task(NotedWatch(client).run())
+        group.create_task(NotedWatch(client, together).run())

@@ -91,8 +91,7 @@ def merge(histograms: Iterable[Mapping[int, int]]) -> Counts:
 
 def subtract(later: Mapping[int, int], earlier: Mapping[int, int]) -> Counts:
     """Return the counts that were added between two cumulative readings of one histogram."""
-    grown = {bucket: count - earlier.get(bucket, 0) for bucket, count in later.items()}
-    return {bucket: count for bucket, count in grown.items() if count > 0}
+    return {bucket: grown for bucket, count in later.items() if (grown := count - earlier.get(bucket, 0)) > 0}
 
 
 def quantiles_ms(counts: Mapping[int, int], quantiles: Sequence[float]) -> list[float | None]:

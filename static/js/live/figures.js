@@ -96,6 +96,29 @@ export function memoryTexts(memory, floors = []) {
   return Object.fromEntries(Object.entries(held).map(([key, bytes]) => [key, bytes ? text(key, bytes) : NOTHING]));
 }
 
+/** @type {Record<string, number>} */
+let memoryOfAll = {};
+/** @type {Set<string>} */
+let floorsOfAll = new Set();
+/** @type {Texts | null} */
+let textsOfAll = null;
+
+/**
+ * Keeps the memory that messages about all models tell: the first one of a connection has every version, later ones only changes.
+ * @param {Point} message
+ * @returns {Texts | null} the texts of memoryTexts
+ */
+export function keepMemory({ memory, floors = [], whole }) {
+  if (whole) [memoryOfAll, floorsOfAll] = [{}, new Set()];
+  const changed = Object.keys(memory);
+  if (!whole && !changed.length) return textsOfAll;
+  for (const key of changed) floorsOfAll.delete(key);
+  for (const key of floors) floorsOfAll.add(key);
+  Object.assign(memoryOfAll, memory);
+  textsOfAll = memoryTexts(memoryOfAll, [...floorsOfAll]);
+  return textsOfAll;
+}
+
 /**
  * Returns the texts of a server's process.
  * @param {ProcessFigures} figures

@@ -44,7 +44,8 @@
  * @property {Record<string, Figures>} [instances] "version label" -> the figures that are drawn of an instance of the model that the page asked for
  * @property {Record<string, Figures>} [servers] "on NAME" -> the figures that are drawn of a server, in a sum about one model
  * @property {ProcessFigures} process
- * @property {Record<string, number>} memory "model/version" -> bytes
+ * @property {Record<string, number>} memory "model/version" -> bytes; about all models, of the versions that hold more or less than before
+ * @property {boolean} [whole] whether `memory` has every version, in a message about all models
  * @property {string[]} [floors] the keys of `memory` whose bytes are a lower bound
  */
 

@@ -2,7 +2,7 @@
 
 import { $, need } from "../core/dom.js";
 import { ReconnectingSocket, showFreshness } from "../live/socket.js";
-import { memoryTexts, rememberModels, writeHeld, writeModels } from "../live/figures.js";
+import { keepMemory, rememberModels, writeHeld, writeModels } from "../live/figures.js";
 import { fromDrop } from "../uploads/files.js";
 
 /**
@@ -22,7 +22,7 @@ function show() {
 /** @param {Point} message */
 function take(message) {
   rememberModels(message);
-  held = memoryTexts(message.memory, message.floors);
+  held = keepMemory(message);
   show();
 }
 

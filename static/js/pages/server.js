@@ -3,7 +3,7 @@
 import { $$ } from "../core/dom.js";
 import { Board } from "../charts/board.js";
 import { followLog } from "../live/log.js";
-import { memoryTexts, processTexts, write, writeHeld } from "../live/figures.js";
+import { keepMemory, processTexts, write, writeHeld } from "../live/figures.js";
 
 /**
  * @import { Texts } from "../live/figures.js"
@@ -24,7 +24,7 @@ new Board({
   pick: (message) => message.total,
   onPoint: (message) => {
     newest = processTexts(message.process);
-    held = memoryTexts(message.memory, message.floors);
+    held = keepMemory(message);
     show();
   },
 });

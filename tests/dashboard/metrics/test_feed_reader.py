@@ -35,9 +35,23 @@ def test_counters_that_fell_and_those_of_another_process_begin_at_zero():
         usage, refused = found.models["digits", 1], found.models.get(("digits", NO_VERSION))
         return usage.success, usage.request, usage.cache_hits, refused.fail if refused else 0
 
-    [low, high] = sorted(reader._buckets._map or [])  # type: ignore[union-attr]
+    [low, high] = sorted(reader._buckets._ours.values())  # type: ignore[union-attr]
     assert grown(stats(11, 7, 103, 41, {"0": 101, "1": 2})) == (3, {low: 1, high: 2}, 1, 2)
     assert grown(stats(12, 7, 4, 1, {"1": 4})) == (4, {high: 4}, 1, 0), "it was loaded again"
     assert grown(stats(13, 3, 6, 0, {"1": 6})) == (6, {high: 6}, 0, 3), "only other counters fell"
     reader.read(hello("b", 13.5))
     assert grown(stats(14, 4, 9, 7, {"0": 9})) == (9, {low: 9}, 7, 4), "each counter is higher, of another process"
+
+
+def test_news_is_what_a_server_tells_otherwise_than_before():
+    reader = FeedReader()
+    reader.read(hello("a", 1.0))
+    reader.read(stats(10, 5, 100, 40, {"0": 100}))
+    assert list(reader.news) == [("digits", 1)]
+    reader.news.clear()
+    reader.read(busy := stats(11, 6, 101, 40, {"0": 101}))
+    assert not reader.news, "counters are no news"
+    busy.data["models"][0]["state"] = "UNAVAILABLE"
+    reader.read(busy)
+    assert reader.news["digits", 1].state == "failed"
+    assert reader.greeted == 1

@@ -49,6 +49,31 @@ def test_rates_and_memory_add_up_and_percentiles_are_of_all_requests():
     assert everything["total"] == figures
 
 
+def test_only_memory_that_has_changed_is_told_to_who_had_the_message_before():
+    def second(at: float, held: dict[Any, int], before: Message | None = None) -> Point:
+        busy = tick(at)
+        parts = [point(name, Tick(at, 1.0, busy.models, busy.process, held)) for name in ("a", "b")]
+        found = together(parts, [], before)
+        found.follow(before)
+        return found
+
+    one, two = ("digits", 1), ("digits", 2)
+    first = second(100.0, held := {one: 5, two: 6})
+    same = second(101.0, held, first)
+    other = second(102.0, {one: 5, two: 7}, same)
+    fewer = second(103.0, {two: 7}, other)
+
+    def told(message: Point, number: int) -> tuple[bool, dict[str, int]]:
+        found = orjson.loads(message.text(number=number))
+        return found["whole"], found["memory"]
+
+    assert told(first, 0) == (True, {"digits/1": 10, "digits/2": 12})
+    assert told(same, first.number) == (False, {})
+    assert told(other, same.number) == (False, {"digits/2": 14})
+    assert told(other, first.number) == (True, {"digits/1": 10, "digits/2": 14}), "a message was missed"
+    assert told(fewer, other.number) == (True, {"digits/2": 14}), "a version is gone"
+
+
 def test_servers_that_are_late_every_second_are_lost():
     async def scenario() -> Message:
         feed, news = live.SumFeed(live.LiveFeeds(), "production"), asyncio.Queue[Message]()

@@ -358,7 +358,7 @@ def test_an_event_of_a_feed_that_never_ends_is_refused(
 def test_what_comes_byte_by_byte_for_ever_is_no_answer(odd: OddServer, monkeypatch: pytest.MonkeyPatch) -> None:
     row = odd.row()
     monkeypatch.setattr(server_client, "WHOLE_S", 1.5)
-    monkeypatch.setattr(server_client, "FEED_SILENCE_S", 1.5)
+    monkeypatch.setattr(server_client, "FIRST_EVENT_S", 1.5)
 
     def drip() -> Iterator[bytes]:
         while True:

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { memoryTexts, processTexts, remember, rememberModels, texts, write } from "../../../static/js/live/figures.js";
+import { keepMemory, memoryTexts, processTexts, remember, rememberModels, texts, write } from "../../../static/js/live/figures.js";
 
 const figures = (rps, more = {}) => ({ rps, errors: 0, pending: 0, p50: null, p99: null, ...more });
 
@@ -51,6 +51,13 @@ test("a model holds what its versions hold together", () => {
   assert.deepEqual(memoryTexts(undefined), {});
   const floor = memoryTexts({ "a/1": 1024, "a/2": 1024, "c/1": 0 }, ["a/2", "c/1"]);
   assert.deepEqual(floor, { "a/1": "1 KiB", "a/2": "1 KiB of files", a: "2 KiB of files", "c/1": "–", c: "–" });
+});
+
+test("memory that a later message does not tell stays", () => {
+  keepMemory({ memory: { "a/1": 1024, "b/1": 512 }, floors: ["a/1"], whole: true });
+  assert.deepEqual(keepMemory({ memory: {}, floors: [], whole: false }), { "a/1": "1 KiB of files", a: "1 KiB of files", "b/1": "512 B", b: "512 B" });
+  assert.equal(keepMemory({ memory: { "a/1": 2048 }, floors: [], whole: false }).a, "2 KiB");
+  assert.deepEqual(keepMemory({ memory: { "c/1": 512 }, whole: true }), { "c/1": "512 B", c: "512 B" });
 });
 
 test("a process says what it uses, and its GPU only where it has one", () => {
