@@ -1,6 +1,5 @@
 """A worker, or a program of a conversion, that is killed at any step leaves the upload as it was, or converted."""
 
-import json
 import os
 import shutil
 import signal
@@ -18,6 +17,7 @@ from dashboard.environments.locks import read_lock
 from dashboard.environments.making import environment
 from tests.dashboard.conversions.artefacts import dense_bytes
 from tests.dashboard.web_process import migrate
+from tests.support.forks import Forks
 from tests.support.serving_process import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.long
@@ -36,11 +36,9 @@ job_run(job_id=upload_complete(upload=upload, actor=SYSTEM).pk)
 upload.refresh_from_db()
 conversion_start(upload=upload, actor=SYSTEM, recipe="onnx_fp16")
 """
-# Forks a process for each line of standard input, because starting one takes longer than what it does here: an attempt of a
-# worker. It kills itself before the call that is named or while the named program runs, or kills that program. After each it
-# tells how the attempt ended, and what it has said.
+# An attempt of a worker. It kills itself before the call that is named or while the named program runs, or kills that program.
 WORK = """
-import contextlib, json, os, signal, sys, tempfile, threading, time, traceback
+import contextlib, os, signal, threading, time
 import django; django.setup()
 from datetime import timedelta
 from pathlib import Path
@@ -89,21 +87,6 @@ def attempt(owner, name, left):
     upload = Upload.objects.get()
     there = sorted(path.name for path in (upload.folder / "files").iterdir())
     return [upload.state, [file.path for file in upload.files.all()], there, upload.conversion.get("error", "")]
-
-print("ready", flush=True)
-for line in sys.stdin:
-    with tempfile.TemporaryFile("w+") as said:
-        if (pid := os.fork()) == 0:
-            try:
-                json.dump(attempt(*json.loads(line)), said)
-                said.flush()
-                os._exit(0)
-            except BaseException:
-                traceback.print_exc()
-                os._exit(1)
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        said.seek(0)
-        print(json.dumps([status, json.loads(said.read() or "null")]), flush=True)
 """
 STEPS = [
     ("context", "progress", 1),
@@ -119,14 +102,12 @@ STEPS = [
 ]
 
 
-class Workers:
-    """Processes that share a data folder of their own, with the environment of the recipes for ONNX."""
+class Workers(Forks):
+    """They share a data folder of their own, with the environment of the recipes for ONNX."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
-        self.variables = {**os.environ, "SLIPWAY_DATA": str(data), "DJANGO_SETTINGS_MODULE": "dashboard.settings"}
-        command, pipe = [sys.executable, "-c", WORK], subprocess.PIPE
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=self.variables, text=True)
+        super().__init__(WORK, variables(data))
 
     def programs(self) -> list[str]:
         """Return the command lines of the processes that work in this data folder."""
@@ -136,12 +117,13 @@ class Workers:
     def work(self, owner: str = "", name: str = "", left: int = 0) -> tuple[int, Any]:
         """Return how an attempt ended: 0, or the negative signal; and the upload's state, its files, what is there, and why it
         was not converted."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(json.dumps([owner, name, left]), file=self.process.stdin, flush=True)
-        status, found = json.loads(self.process.stdout.readline())
-        assert status in (0, -signal.SIGKILL), "its standard error tells why"
+        status, found = self.run(owner, name, left)
+        assert status in (0, -signal.SIGKILL), found
         return status, found
+
+
+def variables(data: Path) -> dict[str, str]:
+    return {**os.environ, "SLIPWAY_DATA": str(data), "DJANGO_SETTINGS_MODULE": "dashboard.settings"}
 
 
 @pytest.fixture(scope="module")
@@ -149,21 +131,16 @@ def inspected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder with an upload whose conversion is wanted."""
     data = tmp_path_factory.mktemp("inspected") / "data"
     migrate(data)
-    variables = {**os.environ, "SLIPWAY_DATA": str(data), "DJANGO_SETTINGS_MODULE": "dashboard.settings"}
     with environment(read_lock(LOCKS / "onnx.txt"), data / "environments", lambda percent, step: None):
-        subprocess.run([sys.executable, "-c", PREPARE], input=dense_bytes(), env=variables, check=True)
+        subprocess.run([sys.executable, "-c", PREPARE], input=dense_bytes(), env=variables(data), check=True)
     return data
 
 
 @pytest.fixture(scope="module")
 def all_workers(inspected: Path) -> Iterator[Workers]:
     data = inspected.with_name("worked in")
-    made = Workers(shutil.copytree(inspected, data, symlinks=True))
-    with made.process:
-        assert made.process.stdout is not None
-        assert made.process.stdout.readline() == "ready\n"
+    with Workers(shutil.copytree(inspected, data, symlinks=True)) as made:
         yield made
-        made.process.kill()
 
 
 @pytest.fixture
