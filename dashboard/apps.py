@@ -1,5 +1,7 @@
 """The Django application, to which all tables belong."""
 
+import gc
+
 from django.apps import AppConfig
 from django.db import connections
 from django.db.models.signals import ModelSignal, post_migrate, pre_migrate
@@ -25,6 +27,8 @@ class DashboardConfig(AppConfig):
         for signal in (pre_migrate, post_migrate):
             signal.connect(_limit_statements, sender=self)
             signal.connect(record_changes, sender=self)
+        gc.freeze()  # what is imported stays
+        gc.enable()
 
 
 def _limit_statements(signal: ModelSignal, using: str, **_: object) -> None:

@@ -43,7 +43,6 @@ def main() -> None:
     os.set_inheritable(heartbeat, False)
     threading.Thread(target=beat, args=(heartbeat,), name="heartbeat", daemon=True).start()
     faulthandler.enable()
-    sys.dont_write_bytecode = True  # so that a published version folder does not change
     ends = [socket.socket(fileno=descriptor) for descriptor in (channel, link)]
     for end in ends:
         end.set_inheritable(False)

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from tests.dashboard.test_other_databases import PREPARE
-from tests.dashboard.web_process import finished, listening, run
+from tests.dashboard.web_process import finished, listening, migrated_database, run
 from tests.support import engines
 from tests.support.ports import free_ports
 from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, ServerProcess, wait_until
@@ -160,13 +160,12 @@ def machines(tmp_path_factory: pytest.TempPathFactory, postgres: engines.Engine)
     with ExitStack() as running, pytest.MonkeyPatch.context() as environment:
         pooler = running.enter_context(engines.pgbouncer(postgres.port, sessions=10))
         redis = running.enter_context(engines.redis())
-        engines.new_database(postgres.port, "machines")
+        migrated_database(postgres.port, "machines")
         environment.setenv("DATABASE_URL", f"postgres://slipway@127.0.0.1:{pooler.port}/machines")
         environment.setenv("REDIS_URL", f"redis://127.0.0.1:{redis.port}/0")
         environment.setenv("SLIPWAY_SHARED", str(tmp_path_factory.mktemp("shared")))
         for key in ("SECRET", "CONTROL", "INFER"):
             environment.setenv(f"SLIPWAY_{key}_KEY", KEY if key == "CONTROL" else key * 8)
-        finished(folders[0], "manage.py", "migrate", "-v0")
         token = finished(folders[0], "manage.py", "shell", "--no-imports", "-c", PREPARE + SERVER)
         first, _ = running.enter_context(listening(folders[0], "-m", "daphne"))
 

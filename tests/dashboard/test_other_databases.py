@@ -18,9 +18,8 @@ import psycopg
 import pytest
 from django.conf import settings
 
-from tests.dashboard.web_process import finished, listening, run
+from tests.dashboard.web_process import finished, listening, migrated_database, run
 from tests.support import engines
-from tests.support.engines import new_database
 from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
 
 SCRIPT = """
@@ -130,7 +129,7 @@ def cluster(postgres: engines.Engine) -> int:
 
 def test_the_services_work_on_postgresql_with_a_worker_behind_redis(cluster: int, tmp_path: Path) -> None:
     with engines.redis() as redis:
-        services_work(new_database(cluster, "services"), f"redis://127.0.0.1:{redis.port}/0", tmp_path)
+        services_work(migrated_database(cluster, "services"), f"redis://127.0.0.1:{redis.port}/0", tmp_path)
 
 
 def services_work(database: str, redis: str, tmp_path: Path) -> None:
@@ -142,7 +141,6 @@ def services_work(database: str, redis: str, tmp_path: Path) -> None:
         "REDIS_URL": redis,
     }
     where = {"cwd": settings.BASE_DIR, "env": environment}
-    subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], check=True, timeout=START_TIMEOUT_S, **where)
     command = [sys.executable, "-m", "celery", "-A", "dashboard", "worker", "--pool=solo", "--loglevel=ERROR"]
     worker = subprocess.Popen(command, stdout=subprocess.DEVNULL, **where)
     try:
@@ -187,13 +185,12 @@ class Dashboard:
 
 @pytest.fixture(scope="module")
 def dashboard(cluster: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
-    data, database = tmp_path_factory.mktemp("web") / "data", new_database(cluster, "web")
+    data, database = tmp_path_factory.mktemp("web") / "data", migrated_database(cluster, "web")
     with contextlib.ExitStack() as running:
         with pytest.MonkeyPatch.context() as environment:
             environment.setenv("DATABASE_URL", database)
             environment.setenv("SLIPWAY_DATABASE_SESSIONS", str(SESSIONS))
             environment.setenv("SLIPWAY_DATABASE_STATEMENT_TIMEOUT", "2")
-            finished(data, "manage.py", "migrate", "-v0")
             token = finished(data, "manage.py", "shell", "--no-imports", "-c", PREPARE)
             address, process = running.enter_context(listening(data, "-m", "daphne"))
         yield Dashboard(address, process, token, database)

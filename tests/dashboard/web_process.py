@@ -11,8 +11,10 @@ from pathlib import Path
 
 import httpx
 import psutil
+import pytest
 from django.conf import settings
 
+from tests.support import engines
 from tests.support.made_once import made_once
 from tests.support.ports import free_port
 from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
@@ -47,6 +49,21 @@ def migrated() -> Path:
 
 def _migrate(data: Path) -> None:
     finished(data, "manage.py", "migrate", "-v0")
+
+
+def migrated_database(port: int, name: str) -> str:
+    """Make a database of PostgreSQL with every table, and return its address. The migrations run once in a run of tests."""
+    dump, address = made_once("migrated.sql", lambda path: _dump(path, port)), engines.new_database(port, name)
+    command = [engines.POSTGRES_BIN / "psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={dump}", address]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    return address
+
+
+def _dump(path: Path, port: int) -> None:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("DATABASE_URL", engines.new_database(port, "migrated"))
+        _migrate(path.parent / "data")
+        subprocess.run([engines.POSTGRES_BIN / "pg_dump", f"--file={path}", os.environ["DATABASE_URL"]], check=True)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-FILES = 10
+FILES = 30
 COST = "cpu_s"  # the name of a report's property
 _seconds: Counter[str] = Counter()  # file -> seconds of its set-ups, tests and tear-downs, in all processes
 _cost: Counter[str] = Counter()  # the same, of processor time

@@ -9,20 +9,28 @@ import os
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-BROWSER = "tests/e2e/browser/"  # the files in this folder share a `manage.py up` in each of two processes
+BROWSER = "tests/e2e/browser/"  # the files in this folder share a `manage.py up` in each of three processes
 SECOND_HALF = f"{BROWSER}test_browser_i"
+
+
+def _files(*names: str) -> set[str]:
+    return {f"{BROWSER}test_browser_{name}.py" for name in names}
+
+
+IN_ONE_HOUSE = _files(
+    "benchmark", "releases", "replay", "tune"
+)  # the third: they measure, kill and stop what they share
+LONGEST = _files("accessibility")
 # These files start a `manage.py up` of their own, so that they may run in parallel with the others.
-LONGEST = {f"{BROWSER}test_browser_{name}.py" for name in ("accessibility", "releases")}
-WITH_THEIR_OWN_UP = LONGEST | {
-    f"{BROWSER}test_browser_{name}.py"
-    for name in ("benchmark", "drift", "replay", "rollouts", "sources", "tune", "usage")
-}
+WITH_THEIR_OWN_UP = LONGEST | _files("drift", "rollouts", "sources", "usage")
 
 
 class FileScheduling(LoadFileScheduling):
-    """Gives a process all tests of a file, or of half of the files for the browser that share a Slipway."""
+    """Gives a process all tests of a file, or of those files for the browser that share a Slipway."""
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.partition("::")[0] in IN_ONE_HOUSE:
+            return "in one house"
         if _shares_up(nodeid):
             return SECOND_HALF if nodeid >= SECOND_HALF else BROWSER
         return super()._split_scope(nodeid)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
+from tests.dashboard.web_process import migrated_database
 from tests.support import engines
 from tests.support.object_store import BUCKET, ObjectStore
 from tests.support.serving_process import START_TIMEOUT_S
@@ -94,12 +95,11 @@ def test_a_writer_without_its_session_replaces_no_later_pointer(postgres: engine
             **store.credentials,
             "SLIPWAY_DATA": str(tmp_path / "data"),
             "DJANGO_SETTINGS_MODULE": "dashboard.settings",
-            "DATABASE_URL": engines.new_database(postgres.port, "late_writer"),
+            "DATABASE_URL": migrated_database(postgres.port, "late_writer"),
             "STORE": store.endpoint,
             "PLACE": f"{BUCKET}/prefix",
         }
         where = {"cwd": settings.BASE_DIR, "env": environment}
-        subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], check=True, timeout=START_TIMEOUT_S, **where)
         shell = [sys.executable, "manage.py", "shell", "--no-imports", "-c", SCRIPT]
         done = subprocess.run(shell, capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False, **where)
     assert done.stdout.strip() == "all is well", done.stderr

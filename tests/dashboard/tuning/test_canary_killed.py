@@ -1,6 +1,7 @@
 """A worker that is killed after any act of a canary's preparation leaves nothing half done, and the next attempt goes on."""
 
 import contextlib
+import os
 import signal
 import sqlite3
 from pathlib import Path
@@ -8,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.dashboard.measurements.test_worker_killed import _BEGIN as _PUBLISH
-from tests.dashboard.measurements.test_worker_killed import shell
 from tests.dashboard.web_process import finished, migrate
-from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S
+from tests.support.forks import Forks
+from tests.support.serving_process import PATIENCE_S
 
 pytestmark = pytest.mark.long
 
@@ -39,6 +40,7 @@ tuning_canary(tuning=tuning, actor=actor)
 # for again, as a person would.
 _WORK = """
 import os, signal
+import django; django.setup()
 from datetime import timedelta
 from dashboard.access.authorisation import Actor
 from dashboard.jobs.runner import job_run
@@ -47,27 +49,32 @@ from dashboard.models import Job, Tuning
 from dashboard.tuning import canary
 from dashboard.tuning.services import tuning_canary
 from django.contrib.auth import get_user_model
-left = [{step}]
+
 def counted(name):
     real = getattr(canary, name)
     def call(*given, **more):
+        global left
         found = real(*given, **more)
-        left[0] -= 1
-        if left[0] == 0:
+        left -= 1
+        if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         return found
     setattr(canary, name, call)
-jobs_requeue_lost(older_than=timedelta(0))
-job = Job.objects.filter(kind="tuned_canary").latest("pk")
-if job.state == "failed":
-    assert "The worker died" in job.error, job.error
-    job = tuning_canary(tuning=Tuning.objects.get(), actor=Actor(user=get_user_model().objects.get()))
-for name in ("upload_create", "upload_receive_file", "upload_complete", "inspection_run", "upload_publish",
-             "publication_run", "config_apply", "rollout_start", "_keep"):
-    counted(name)
-job_run(job_id=job.pk)
-job.refresh_from_db()
-assert job.state == "succeeded", job.error
+
+def attempt(step):
+    global left
+    left = step
+    jobs_requeue_lost(older_than=timedelta(0))
+    job = Job.objects.filter(kind="tuned_canary").latest("pk")
+    if job.state == "failed":
+        assert "The worker died" in job.error, job.error
+        job = tuning_canary(tuning=Tuning.objects.get(), actor=Actor(user=get_user_model().objects.get()))
+    for name in ("upload_create", "upload_receive_file", "upload_complete", "inspection_run", "upload_publish",
+                 "publication_run", "config_apply", "rollout_start", "_keep"):
+        counted(name)
+    job_run(job_id=job.pk)
+    job.refresh_from_db()
+    assert job.state == "succeeded", job.error
 """
 
 
@@ -84,15 +91,16 @@ def rows(data: Path, sql: str) -> list[tuple[object, ...]]:
 
 def test_the_next_attempt_goes_on_after_every_act(data: Path) -> None:
     finished(data, "manage.py", "shell", "--no-imports", "-c", _BEGIN)
+    environment = {**os.environ, "SLIPWAY_DATA": str(data), "DJANGO_SETTINGS_MODULE": "dashboard.settings"}
     killed = 0
-    for step in (1, 2, 3, 4, 3, 4, 2, 3, 2, 3, 1, 2, 3, 100):
-        with shell(data, _WORK.replace("{step}", str(step))) as worker:
-            worker.wait(START_TIMEOUT_S)
-        if worker.returncode == 0:
-            break
-        assert worker.returncode == -signal.SIGKILL, (data.parent / "errors").read_text()[-3000:]
-        killed += 1
-    assert worker.returncode == 0
+    with Forks(_WORK, environment) as workers:
+        for step in (1, 2, 3, 4, 3, 4, 2, 3, 2, 3, 1, 2, 3, 100):
+            status, said = workers.run(step)
+            if status == 0:
+                break
+            assert status == -signal.SIGKILL, said
+            killed += 1
+    assert status == 0
     assert killed >= 6
     assert rows(data, "SELECT number, state FROM dashboard_version ORDER BY number") == [
         (1, "published"),

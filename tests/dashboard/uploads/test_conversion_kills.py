@@ -5,7 +5,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -15,6 +17,7 @@ from dashboard.environments.locks import read_lock
 from dashboard.environments.making import environment
 from tests.dashboard.conversions.artefacts import dense_bytes
 from tests.dashboard.web_process import migrate
+from tests.support.forks import Forks
 from tests.support.serving_process import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.long
@@ -33,9 +36,9 @@ job_run(job_id=upload_complete(upload=upload, actor=SYSTEM).pk)
 upload.refresh_from_db()
 conversion_start(upload=upload, actor=SYSTEM, recipe="onnx_fp16")
 """
-# One attempt of a worker. It kills itself before the call that is named or while the named program runs, or kills that program.
+# An attempt of a worker. It kills itself before the call that is named or while the named program runs, or kills that program.
 WORK = """
-import contextlib, os, signal, sys, threading, time
+import contextlib, os, signal, threading, time
 import django; django.setup()
 from datetime import timedelta
 from pathlib import Path
@@ -48,16 +51,16 @@ from dashboard.models import Job, Upload, UploadFile
 from dashboard.uploads import conversion, states
 from dashboard.uploads.conversion import conversion_start
 
-owner, name, left = sys.argv[1], sys.argv[2], int(sys.argv[3])
+def fatal(real, left):
+    def call(*given, **more):
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*given, **more)
+    return call
 
-def fatal(*given, **more):
-    global left
-    left -= 1
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return real(*given, **more)
-
-def strike():  # wait until a program runs, then kill it, or this worker
+def strike(owner, name):  # wait until a program runs, then kill it, or this worker
     own = " ".join(psutil.Process().cmdline())  # a new child has this command line until it becomes its program
     while True:
         for one in psutil.Process().children(recursive=True):
@@ -67,23 +70,23 @@ def strike():  # wait until a program runs, then kill it, or this worker
                     return one.kill() if owner == "program" else os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.005)
 
-jobs_requeue_lost(older_than=timedelta(0))
-upload = Upload.objects.get()
-if upload.state == "inspected" and not upload.conversion.get("lineage"):
-    conversion_start(upload=upload, actor=SYSTEM, recipe="onnx_fp16")
-owners = {"states": states, "conversion": conversion, "context": JobContext, "path": Path}
-if owner in owners:
-    real = getattr(owners[owner], name)
-    setattr(owners[owner], name, fatal)
-if owner in ("while", "program"):  # name: a word in the command line of the program
-    threading.Thread(target=strike, daemon=True).start()
-for job in Job.objects.filter(state="queued").order_by("pk"):
-    job_run(job_id=job.pk)
-for job in Job.objects.filter(kind="inspect", state="queued"):
-    job_run(job_id=job.pk)
-upload = Upload.objects.get()
-there = sorted(path.name for path in (upload.folder / "files").iterdir())
-print(upload.state, [file.path for file in upload.files.all()], there, upload.conversion.get("error", ""), sep="|")
+def attempt(owner, name, left):
+    jobs_requeue_lost(older_than=timedelta(0))
+    upload = Upload.objects.get()
+    if upload.state == "inspected" and not upload.conversion.get("lineage"):
+        conversion_start(upload=upload, actor=SYSTEM, recipe="onnx_fp16")
+    owners = {"states": states, "conversion": conversion, "context": JobContext, "path": Path}
+    if owner in owners:
+        setattr(owners[owner], name, fatal(getattr(owners[owner], name), left))
+    if owner in ("while", "program"):  # name: a word in the command line of the program
+        threading.Thread(target=strike, args=(owner, name), daemon=True).start()
+    for job in Job.objects.filter(state="queued").order_by("pk"):
+        job_run(job_id=job.pk)
+    for job in Job.objects.filter(kind="inspect", state="queued"):
+        job_run(job_id=job.pk)
+    upload = Upload.objects.get()
+    there = sorted(path.name for path in (upload.folder / "files").iterdir())
+    return [upload.state, [file.path for file in upload.files.all()], there, upload.conversion.get("error", "")]
 """
 STEPS = [
     ("context", "progress", 1),
@@ -99,30 +102,28 @@ STEPS = [
 ]
 
 
-class Workers:
-    """Processes that share a data folder of their own, with the environment of the recipes for ONNX."""
+class Workers(Forks):
+    """They share a data folder of their own, with the environment of the recipes for ONNX."""
 
     def __init__(self, data: Path) -> None:
-        self.variables = {**os.environ, "SLIPWAY_DATA": str(data), "DJANGO_SETTINGS_MODULE": "dashboard.settings"}
-
-    def run(self, program: str, *arguments: str, content: bytes = b"") -> tuple[int, list[str]]:
-        done = subprocess.run(
-            [sys.executable, "-c", program, *arguments],
-            input=content,
-            capture_output=True,
-            env=self.variables,
-            check=False,
-        )
-        assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
-        return done.returncode, done.stdout.decode().strip().split("|")
+        self.data = data
+        super().__init__(WORK, variables(data))
 
     def programs(self) -> list[str]:
         """Return the command lines of the processes that work in this data folder."""
         found = (" ".join(one.info["cmdline"] or []) for one in psutil.process_iter(["cmdline"]))
-        return [line for line in found if self.variables["SLIPWAY_DATA"] in line]
+        return [line for line in found if str(self.data) in line]
 
-    def work(self, owner: str = "", name: str = "", left: int = 0) -> tuple[int, list[str]]:
-        return self.run(WORK, owner, name, str(left))
+    def work(self, owner: str = "", name: str = "", left: int = 0) -> tuple[int, Any]:
+        """Return how an attempt ended: 0, or the negative signal; and the upload's state, its files, what is there, and why it
+        was not converted."""
+        status, found = self.run(owner, name, left)
+        assert status in (0, -signal.SIGKILL), found
+        return status, found
+
+
+def variables(data: Path) -> dict[str, str]:
+    return {**os.environ, "SLIPWAY_DATA": str(data), "DJANGO_SETTINGS_MODULE": "dashboard.settings"}
 
 
 @pytest.fixture(scope="module")
@@ -131,16 +132,26 @@ def inspected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = tmp_path_factory.mktemp("inspected") / "data"
     migrate(data)
     with environment(read_lock(LOCKS / "onnx.txt"), data / "environments", lambda percent, step: None):
-        Workers(data).run(PREPARE, content=dense_bytes())
+        subprocess.run([sys.executable, "-c", PREPARE], input=dense_bytes(), env=variables(data), check=True)
     return data
 
 
+@pytest.fixture(scope="module")
+def all_workers(inspected: Path) -> Iterator[Workers]:
+    data = inspected.with_name("worked in")
+    with Workers(shutil.copytree(inspected, data, symlinks=True)) as made:
+        yield made
+
+
 @pytest.fixture
-def workers(inspected: Path, tmp_path: Path) -> Workers:
-    return Workers(shutil.copytree(inspected, tmp_path / "data", symlinks=True))
+def workers(inspected: Path, all_workers: Workers) -> Workers:
+    """With the data folder as it was before any of them worked."""
+    shutil.rmtree(all_workers.data, ignore_errors=True)
+    shutil.copytree(inspected, all_workers.data, symlinks=True)
+    return all_workers
 
 
-CONVERTED = ["inspected", "['1/model.onnx']", "['1']", ""]
+CONVERTED = ["inspected", ["1/model.onnx"], ["1"], ""]
 
 
 @pytest.mark.parametrize(("owner", "name", "left"), STEPS)
@@ -156,8 +167,8 @@ def test_a_killed_program_leaves_the_upload_as_it_was(workers: Workers) -> None:
     _, found = workers.work("program", "onnx_fp16.py")
     assert found == [
         "inspected",
-        "['dense.onnx']",
-        "['0']",
+        ["dense.onnx"],
+        ["0"],
         "the program was killed: perhaps the machine has too little memory",
     ]
     assert workers.work()[1] == CONVERTED

@@ -3,23 +3,20 @@
 import hashlib
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from django.conf import settings
 
 from tests.dashboard.uploads.file_server import WebFile, file_server
 from tests.dashboard.web_process import migrate
-from tests.support.serving_process import START_TIMEOUT_S
+from tests.support.forks import Forks
 
 pytestmark = pytest.mark.long
 
 SIZE = 400_000
 # An attempt of a worker, which kills itself at its n-th call of a function that writes.
 WORK = """
-import os, signal, sys
+import os, signal
 import django; django.setup()
 from datetime import timedelta
 from django.contrib.auth import get_user_model
@@ -33,7 +30,6 @@ from dashboard.uploads.sources import base, http_client
 from repository.files import storage
 
 http_client.PIECE_BYTES, fetching.CHECKPOINT_BYTES = 20_000, 50_000
-left = int(sys.argv[1])
 
 def counted(owner, name):
     real = getattr(owner, name)
@@ -45,20 +41,26 @@ def counted(owner, name):
         return real(*given, **more)
     setattr(owner, name, call)
 
-if not Upload.objects.exists():
-    actor = Actor(user=get_user_model().objects.create_superuser("olga"))
-    fetching.upload_fetch(actor=actor, model_name="relu", source={"kind": "url", "address": sys.argv[2]})
-jobs_requeue_lost(older_than=timedelta(0))
 for owner, name in ((chunks, "append"), (storage, "sync"), (JobContext, "report"), (JobContext, "progress"),
                     (fetching, "upload_complete")):
     counted(owner, name)
-job = Job.objects.get(kind="fetch")
-before = Upload.objects.get().received_bytes
-job_run(job_id=job.pk)
-job.refresh_from_db()
-upload = Upload.objects.get()
-[file] = upload.files.all()
-print(job.state, upload.state, file.received, file.sha256, Job.objects.filter(kind="inspect").count(), before)
+
+def attempt(deadly, address):
+    global left
+    left = 0  # preparing counts for nothing
+    if not Upload.objects.exists():
+        actor = Actor(user=get_user_model().objects.create_superuser("olga"))
+        fetching.upload_fetch(actor=actor, model_name="relu", source={"kind": "url", "address": address})
+    jobs_requeue_lost(older_than=timedelta(0))
+    left = deadly
+    job = Job.objects.get(kind="fetch")
+    before = Upload.objects.get().received_bytes
+    job_run(job_id=job.pk)
+    job.refresh_from_db()
+    upload = Upload.objects.get()
+    [file] = upload.files.all()
+    inspections = Job.objects.filter(kind="inspect").count()
+    return job.state, upload.state, file.received, file.sha256, inspections, before
 """
 
 
@@ -74,28 +76,20 @@ def test_a_fetch_that_is_killed_at_each_step_loses_and_doubles_nothing(tmp_path:
             "DJANGO_SETTINGS_MODULE": "dashboard.settings",
             "SLIPWAY_SOURCE_URLS": server.url,
         }
-        killed, said = 0, ""
-        # Each attempt gets a little further, and the first ones die before anything was recorded.
-        for deadly in (1, 7, 9, 12, 14, 16, 17, 0):
-            done = subprocess.run(
-                [sys.executable, "-c", WORK, str(deadly), f"{server.url}/model.onnx"],
-                cwd=settings.BASE_DIR,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=START_TIMEOUT_S,
-                check=False,
-            )
-            if done.returncode == 0:
-                said = done.stdout
-                break
-            assert done.returncode == -signal.SIGKILL, done.stderr
-            killed += 1
+        killed = 0
+        with Forks(WORK, environment) as workers:
+            # Each attempt gets a little further, and the first ones die before anything was recorded.
+            for deadly in (1, 7, 9, 12, 14, 16, 17, 0):
+                status, said = workers.run(deadly, f"{server.url}/model.onnx")
+                if status == 0:
+                    break
+                assert status == -signal.SIGKILL, said
+                killed += 1
         assert killed >= 4
-        job, upload, received, sha256, inspections, before = said.split()
-        assert (job, upload, int(received), int(inspections)) == ("succeeded", "received", SIZE, 1)
+        job, upload, received, sha256, inspections, before = said
+        assert (job, upload, received, inspections) == ("succeeded", "received", SIZE, 1)
         assert sha256 == hashlib.sha256(content).hexdigest()
-        assert int(before) >= 50_000  # the last attempt did not begin again
+        assert before >= 50_000  # the last attempt did not begin again
         [path] = (data / "staging").glob("*/files/0")
         assert path.read_bytes() == content
         assert any(start.startswith("bytes=") for start in server.starts())

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -21,6 +21,9 @@ from playwright.sync_api import (
 
 from tests.support.serving_process import PATIENCE_S
 from tests.support.up_process import Up
+
+if TYPE_CHECKING:
+    from tests.e2e.browser.house import House
 
 PASSWORD = "harbour-light-42"
 # Chromium obeys the last list alone, so this one repeats Playwright's. The last row spares every window the pages of its
@@ -134,6 +137,20 @@ def page(context: BrowserContext, slipway: Up) -> Iterator[Page]:
     page.watch = watch  # type: ignore[attr-defined]
     yield page
     watch.check()
+
+
+@pytest.fixture(scope="module")
+def house(slipway: Up, chromium: Browser) -> Iterator["House"]:
+    """The shared Slipway, and one page of an administrator for a whole file."""
+    from tests.e2e.browser.house import House  # the pictures need this module
+
+    context = new_context(chromium, slipway, viewport={"width": 1440, "height": 1000})
+    page = context.new_page()
+    sign_in(page)
+    house = House(slipway, page)
+    yield house
+    house.person.http.close()
+    context.close()
 
 
 def sign_in(page: Page, name: str = "admin") -> None:

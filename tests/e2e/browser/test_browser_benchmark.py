@@ -1,15 +1,12 @@
 """A benchmark in a browser: a version is measured from its page, and the budget of the model refuses a slower one."""
 
 import re
-from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from tests.e2e.browser.conftest import PASSWORD, new_context, sign_in
 from tests.e2e.browser.house import House
 from tests.support.serving_process import START_TIMEOUT_S
-from tests.support.up_process import Up
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
@@ -28,19 +25,6 @@ class TritonPythonModel:
         tensors = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("y", tensor)]) for tensor in tensors]
 """
-
-
-@pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory, chromium: Browser) -> Iterator[House]:
-    with Up(tmp_path_factory.mktemp("benchmark") / "data", SLIPWAY_ADMIN_PASSWORD=PASSWORD) as up:
-        up.prepared().start()
-        context = new_context(chromium, up, viewport={"width": 1440, "height": 1000})
-        page = context.new_page()
-        sign_in(page)
-        house = House(up, page)
-        yield house
-        house.person.http.close()
-        context.close()
 
 
 def test_a_slower_version_is_measured_and_refused_by_the_budget(house: House) -> None:

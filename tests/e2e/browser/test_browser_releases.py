@@ -5,22 +5,19 @@ their own (test_browser_configuration, test_browser_examples, test_browser_opera
 """
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from repository.config.document import Document
-from tests.e2e.browser.conftest import PASSWORD, new_context, sign_in
 from tests.e2e.browser.house import House
 from tests.e2e.clients.tritonclient_adapter import TritonClient
 from tests.support import model_factory
 from tests.support.ports import HOST
 from tests.support.serving_process import PATIENCE_S, wait_until
-from tests.support.up_process import Up
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
@@ -63,23 +60,6 @@ def scaled(factor: float, output: str = "y") -> bytes:
 
 
 SERVER, WATCH, DASHBOARD = ("-m", "serving"), ("manage.py", "watch"), ("-m", "daphne")
-
-
-@pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    with Up(tmp_path_factory.mktemp("releases") / "data", SLIPWAY_ADMIN_PASSWORD=PASSWORD) as running:
-        yield running.prepared().start()
-
-
-@pytest.fixture(scope="module")
-def house(up: Up, chromium: Browser) -> Iterator[House]:
-    context = new_context(chromium, up, viewport={"width": 1440, "height": 1000})
-    page = context.new_page()
-    sign_in(page)
-    house = House(up, page)
-    yield house
-    house.person.http.close()
-    context.close()
 
 
 @pytest.fixture(scope="module")

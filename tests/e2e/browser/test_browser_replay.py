@@ -1,18 +1,15 @@
 """A replay in a browser: what real clients asked is captured, and replayed against a worse version, which is refused."""
 
 import re
-from collections.abc import Iterator
 
 import httpx
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from tests.e2e.browser.conftest import PASSWORD, new_context, sign_in
 from tests.e2e.browser.house import House
 from tests.support.model_factory import helper, onnx_bytes
 from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
-from tests.support.up_process import Up
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
@@ -22,19 +19,6 @@ def clipped(highest: float) -> bytes:
     shape, top = ["batch", 3], {"top": np.array(highest, np.float32)}
     nodes = [helper.make_node("Min", ["x", "top"], ["y"])]
     return onnx_bytes(nodes, [("x", "FP32", shape)], [("y", "FP32", shape)], top)
-
-
-@pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory, chromium: Browser) -> Iterator[House]:
-    with Up(tmp_path_factory.mktemp("replay") / "data", SLIPWAY_ADMIN_PASSWORD=PASSWORD) as up:
-        up.prepared().start()
-        context = new_context(chromium, up, viewport={"width": 1440, "height": 1000})
-        page = context.new_page()
-        sign_in(page)
-        house = House(up, page)
-        yield house
-        house.person.http.close()
-        context.close()
 
 
 def test_a_captured_day_refuses_a_worse_version_and_shows_what_differs(house: House) -> None:

@@ -1,32 +1,16 @@
 """A tuning in a browser: a badly configured model becomes twice as fast, and the configuration is applied as a canary."""
 
 import re
-from collections.abc import Iterator
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from tests.dashboard.tuning.conftest import FIXED_COST, FIXED_COST_CONFIG
-from tests.e2e.browser.conftest import PASSWORD, new_context, sign_in
 from tests.e2e.browser.house import House
 from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
-from tests.support.up_process import Up
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
-
-
-@pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory, chromium: Browser) -> Iterator[House]:
-    with Up(tmp_path_factory.mktemp("tune") / "data", SLIPWAY_ADMIN_PASSWORD=PASSWORD) as up:
-        up.prepared().start()
-        context = new_context(chromium, up, viewport={"width": 1440, "height": 1000})
-        page = context.new_page()
-        sign_in(page)
-        house = House(up, page)
-        yield house
-        house.person.http.close()
-        context.close()
 
 
 def test_a_tuning_gains_a_factor_of_two_and_is_applied_as_a_canary(house: House) -> None:
