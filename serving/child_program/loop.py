@@ -30,9 +30,8 @@ def serve(channel: PacketChannel, link: socket.socket) -> None:
     start_failure = failed
     try:
         stub_class: type[Stub] = getattr(importlib.import_module(module), name)
-        sys.dont_write_bytecode = (
-            True  # from here on a model is imported, whose published version folder does not change
-        )
+        # From here on a model is imported, whose published version folder must not change.
+        sys.dont_write_bytecode = True
         start_failure = stub_class.start_failure
         if stub_class.own_imports:
             del sys.path[0]
