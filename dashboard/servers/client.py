@@ -466,7 +466,7 @@ class AsyncServerClient(_Peer):
                 if not response.is_success:
                     raise _refusal(self.server.name, response.status_code, b"")
                 self._refuse_compressed(response)
-                events = _server_sent_events(_lines(response.aiter_bytes()))
+                events = _server_sent_events(_lines(response.aiter_raw()))
                 within = FIRST_EVENT_S
                 while (event := await _next_event(events, within)) is not None:
                     kind, data = event

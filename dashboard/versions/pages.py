@@ -48,7 +48,7 @@ def _versions(
     """Show the versions. typed: the fields of a form that was refused, and the reason."""
     head = model_context(name, "versions")
     model, newest = head["model"], newest_release(head["model"])
-    states = _on_most_servers(model_states(model_name=name).filter(of_production("server__")))
+    states = on_most_servers(model_states(model_name=name).filter(of_production("server__")))
     versions = page_of(request, select.versions(model))
     context = {
         **head,
@@ -72,7 +72,7 @@ def _versions(
     return response
 
 
-def _on_most_servers(rows: Iterable[ModelState]) -> dict[int, ModelState]:
+def on_most_servers(rows: Iterable[ModelState]) -> dict[int, ModelState]:
     """Return the state that each version has on most servers, as live messages tell it."""
     several: dict[int, dict[str, list[ModelState]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:

@@ -41,7 +41,7 @@ from repository.core.errors import RepositoryError
 logger = logging.getLogger(__name__)
 
 BUSY_INTERVAL_S = 0.2
-CALM_INTERVAL_S = 0.5
+CALM_INTERVAL_S, CALM_S = 0.5, 0.005  # the second for each server: of 200, each looks once a second what is wanted
 INDEX_INTERVAL_S = 1.0
 # The same while the live feed tells what changes, and everything is as it should be: of a bundled server, and of another one.
 FED_INTERVAL_S, FED_FAR_INTERVAL_S = 5.0, 10.0
@@ -132,9 +132,10 @@ class Reconciler:
         try:
             while True:
                 pause = await self._step_or_wait()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await self._wake.wait()
+                # A timer takes less than asyncio.timeout, whose end is an exception, and there are hundreds of these a second.
+                timer = asyncio.get_running_loop().call_later(pause, self._wake.set)
+                await self._wake.wait()
+                timer.cancel()
                 self._wake.clear()
         finally:
             for call in self._calls.values():
@@ -147,7 +148,7 @@ class Reconciler:
                 await sync_to_async(life.end_abandoned_checks)(server=self.server)
                 self._looked_at = await sync_to_async(server_state.last_seen)(server=self.server)
                 self._resumed = True
-            return BUSY_INTERVAL_S if await self.step() else CALM_INTERVAL_S
+            return BUSY_INTERVAL_S if await self.step() else max(CALM_INTERVAL_S, CALM_S * self._together.servers)
         except Error as error:
             logger.error("the database did not answer (%s); trying again", error)
             await sync_to_async(close_old_connections)()

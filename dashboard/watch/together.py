@@ -88,6 +88,8 @@ class Together:
 
     async def read(self) -> Reading:
         """Return a reading that is at most READ_S old; the same object while nothing has changed."""
+        if self._reading is not None and time.monotonic() - self._read_at <= READ_S:
+            return self._reading
         async with self._reads:
             if self._reading is None or time.monotonic() - self._read_at > READ_S:
                 self._reading = await sync_to_async(self._read)()

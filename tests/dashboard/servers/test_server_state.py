@@ -3,11 +3,13 @@
 import pytest
 from django.utils import timezone
 
-from dashboard.models import ModelState, Server, ServerEvent, ServerState
+from dashboard.models import ModelState, Server, ServerEnvironment, ServerEvent, ServerState
 from dashboard.servers import server_state
+from dashboard.servers.selectors import server_asked
 from dashboard.servers.server_state import Report, VersionStatus
 from dashboard.servers.services import server_ensure_local
 from dashboard.shared.choices import ServerStatus
+from dashboard.shared.exceptions import NotFound
 
 pytestmark = pytest.mark.django_db
 
@@ -95,3 +97,17 @@ def test_another_process_of_a_server_that_up_does_not_run_is_a_restart(server: S
     assert ServerState.objects.get(server=listed).restarts == 1
     assert ServerState.objects.get(server=server).restarts == 0, "`up` counts those of the bundled one"
     assert [(row.server, row.kind) for row in ServerEvent.objects.all()] == [(listed, "restarted")]
+
+
+def test_requests_without_a_name_go_to_the_bundled_server_else_to_the_first_of_production():
+    addresses = {"http_url": "http://x", "grpc_url": "x", "metrics_url": "http://x"}
+    staging = ServerEnvironment.objects.create(name="a-staging")
+    Server.objects.create(name="a", environment=staging, **addresses)
+    production = ServerEnvironment.objects.get(name="production")
+    Server.objects.create(name="pod", environment=production, **addresses)
+    assert server_asked().name == "pod"
+    assert server_asked("a").name == "a"
+    server_ensure_local()
+    assert server_asked().name == "local"
+    with pytest.raises(NotFound):
+        server_asked("none")

@@ -9,6 +9,7 @@ from dashboard.access.authorisation import Actor
 from dashboard.catalog.services import model_unload
 from dashboard.models import Model, ModelState, Server, Version
 from dashboard.releases.selectors import current_document, newest_release, wanted_versions
+from dashboard.versions.pages import on_most_servers
 from dashboard.versions.services import aliases_set
 from tests.dashboard.conftest import CONFIG, serve, text_of
 
@@ -196,3 +197,9 @@ def test_a_retention_that_is_no_number_is_refused_and_kept_in_the_form(
     assert 'id="retention-error"' in page
     two.refresh_from_db()
     assert two.retention == {}
+
+
+def test_a_version_has_the_state_that_most_servers_tell() -> None:
+    told = [(1, "READY"), (1, "UNAVAILABLE"), (1, "READY"), (2, "LOADING")]
+    found = on_most_servers(ModelState(version=number, state=state) for number, state in told)
+    assert {number: row.state for number, row in found.items()} == {1: "READY", 2: "LOADING"}
