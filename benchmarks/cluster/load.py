@@ -39,6 +39,8 @@ def kept(host: str, model: str, body: str, keep: bool = True) -> Ask:
             at = "waiting"
             response = connection.getresponse()
             said = response.read().decode(errors="replace")
+            if not keep:
+                connection.close()
             return "" if response.status == 200 else f"{response.status} {said[:150]}"
         except (OSError, http.client.HTTPException) as error:
             connection.close()
