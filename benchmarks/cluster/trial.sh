@@ -38,7 +38,7 @@ remove() {
 folder() { "$dir/on" 1 rm -rf "/var/lib/trial/$1"; "$dir/on" 1 install -d -o 10001 -g 10001 "/var/lib/trial/$1"; }
 secrets() {
   local key="openssl rand -hex 32"
-  "$dir/kubectl" create namespace ml-serving > /dev/null
+  "$dir/kubectl" create namespace ml-serving --save-config > /dev/null
   k create secret generic slipway --from-literal=SLIPWAY_SECRET_KEY="$($key)" --from-literal=SLIPWAY_CONTROL_KEY="$($key)" \
     --from-literal=SLIPWAY_INFER_KEY="$($key)" --from-literal=SLIPWAY_ADMIN_PASSWORD="$($key)" \
     --from-literal=DATABASE_URL=postgres://slipway@postgresql/slipway --from-literal=REDIS_URL=redis://redis:6379/0 > /dev/null
