@@ -102,14 +102,14 @@ hung() {
   until_true eval '! all_ready 3'; say "not ready"
   until_true all_ready 3; say "ready again; restarts: $(restarts)"
 }
-link() { "$dir/on" "$1" true && nsenter -t "$(cat "$dir/run/init.pid")" --net ip link set "node-$1" "$2"; }
+link() { nsenter -t "$(cat "$dir/run/init.pid")" --net ip link set node-2 "$1"; }
 lost() { # the node's link is cut: to all others it is as if its power was
-  nsenter -t "$(cat "$dir/run/init.pid")" --net ip link set node-2 down
+  link down
   until_true eval '"$dir/kubectl" get node node-2 --no-headers | grep -q NotReady'; say "the cluster has missed node 2"
   until_true eval '[ "$(k get deployment/$server -o jsonpath="{.status.readyReplicas}")" -lt 3 ]'; say "its pods get no requests any more"
   sleep 20
   dashboard
-  nsenter -t "$(cat "$dir/run/init.pid")" --net ip link set node-2 up
+  link up
   until_true all_ready 3; say "the link is back, and all are ready"
 }
 full() { # there is room for what runs, and not for one more
@@ -151,10 +151,12 @@ burst() { # 1 -> 8 -> 1 by the processors' time
   dashboard
   k delete hpa trial > /dev/null
 }
+inside() { # CODE: in the dashboard
+  k exec deploy/slipway-web -- python manage.py shell -v 0 -c "from dashboard.access.authorisation import SYSTEM$1"
+}
 dashboard() { # what it says over REST now
   local token
-  token=$(k exec deploy/slipway-web -- python manage.py shell -v 0 -c '
-from dashboard.access.authorisation import SYSTEM
+  token=$(inside '
 from dashboard.accounts.tokens import token_create
 from dashboard.models import User
 print(token_create(user=User.objects.get(), actor=SYSTEM, name="trial", rights=["read"])[1])' | tail -n 1)
@@ -193,6 +195,12 @@ for trial in "${@:-$all}"; do for trial in $trial; do say "$trial"; case $trial 
     until_true answers "$(address $server)"
     say "cpu: three servers are ready, and the first answer came, after $((SECONDS - at)) s; restarts: $(restarts)"
     k get pods -o wide
+    # 1.20 has no discovery.k8s.io/v1: there the dashboard finds the servers by their label.
+    inside "
+from dashboard.fleet.selectors import environment_get
+from dashboard.fleet.services import environment_update
+environment_update(environment=environment_get('production'), actor=SYSTEM, kubernetes_service='', kubernetes_selector='ml-serving/$labels')"
+    until_true eval '[ "$(k exec deploy/slipway-watch -- python manage.py environments list | grep -c http)" = 3 ]'
     k exec deploy/slipway-watch -- python manage.py environments list
     ;;
   update | drain | both) under_load "$trial" ;;
