@@ -158,8 +158,8 @@ dashboard() { # what it says over REST now
   local token
   token=$(inside '
 from dashboard.accounts.tokens import token_create
-from dashboard.models import User
-print(token_create(user=User.objects.get(), actor=SYSTEM, name="trial", rights=["read"])[1])' | tail -n 1)
+from django.contrib.auth import get_user_model
+print(token_create(user=get_user_model().objects.get(), actor=SYSTEM, name="trial", rights=["read"])[1])' | tail -n 1)
   for what in pods replicas replicas/events; do
     "$dir/on" 1 curl -s -H "Authorization: Bearer $token" "http://$(address slipway-web):9000/api/v1/environments/production/$what" -H "Host: slipway-web" |
       "$PYTHON" -c 'import json, sys
@@ -206,7 +206,7 @@ environment_update(environment=environment_get('production'), actor=SYSTEM, kube
   update | drain | both) under_load "$trial" ;;
   killed-pod) under_load killed ;;
   hung-pod) under_load hung ;;
-  killed-node) under_load lost ;;
+  killed-node) update; under_load lost ;; # the update spreads the servers over the nodes
   full-node) under_load full ;;
   names) names ;;
   burst)
