@@ -1,8 +1,8 @@
 """Sends inference requests without second tries, and counts what fails, by its reason: kept connections, new ones, and gRPC.
 
-python load.py HOST MODEL BODY STOP [NAME=NUMBER...] [requests=N]: until the file STOP exists and N requests were sent. STOP.enough is
-made when N were sent. `kept`, `new` and `grpc` say how many connections of each kind there are; each sends its next request `pause`
-milliseconds after an answer.
+python load.py HOST MODEL BODY STOP [NAME=NUMBER...] [requests=N]: until the file STOP exists and N requests were sent. At N it
+makes STOP.enough. `kept`, `new` and `grpc` say how many connections of each kind there are. Each sends its next request
+`pause` milliseconds after an answer.
 """
 
 import collections
@@ -25,7 +25,7 @@ Ask = Callable[[], str]  # sends one request, and returns "" or the reason why i
 
 
 def kept(host: str, model: str, body: str, keep: bool = True) -> Ask:
-    """Requests over one connection, until the server says that it ends. One that breaks is opened again, and its request has failed."""
+    """Requests over one connection, until the server says that it ends. If it breaks, the request has failed."""
     connection = http.client.HTTPConnection(host, 8000, timeout=PATIENCE_S)
     headers = {} if keep else {"Connection": "close"}
 
@@ -73,7 +73,9 @@ def by_grpc(host: str, model: str, body: str) -> Ask:
     return ask
 
 
-def send(kind: str, ask: Callable[..., Ask], connections: int, asked: list[str], stop: Path, limits: dict[str, int]) -> None:
+def send(
+    kind: str, ask: Callable[..., Ask], connections: int, asked: list[str], stop: Path, limits: dict[str, int]
+) -> None:
     """Send from a process of its own, and print what came of it."""
     failed: dict[str, list[float]] = collections.defaultdict(list)
     sent, slowest, pause_s, began = 0, 0.0, limits["pause"] / 1000, time.monotonic()
@@ -130,7 +132,9 @@ def main(host: str, model: str, body: str, stop: str, *settings: str) -> None:
     Path(f"{stop}.enough").touch()
     for process in processes:
         process.join()
-    print(f"    in {time.monotonic() - began:.0f} s; load of the machine {load:.0f} before, {os.getloadavg()[0]:.0f} after")
+    print(
+        f"    in {time.monotonic() - began:.0f} s; load of the machine {load:.0f} before, {os.getloadavg()[0]:.0f} after"
+    )
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def check_format(content: bytes, what: str) -> dict[str, object]:
 
 
 def read_pointer(content: bytes, name: str) -> tuple[tuple[str, int, str], ...]:
-    """Return the files of a model: path, size, and SHA256 followed by the hash; and "<version>/", 0, "" for a version without one.
+    """Return the files of a model: path, size, and SHA256 followed by the hash. A version without files is "<version>/", 0, "".
 
     Raises InvalidConfig, or UnsafePath for a path that leads out of the model.
     """

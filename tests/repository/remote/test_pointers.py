@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ def proxy(store: ObjectStore) -> Iterator[FaultyStore]:
         yield proxy
 
 
-def publish(store: ObjectStore, name: str, versions: list[int] | None = None, **files: bytes) -> None:
+def publish(store: ObjectStore, name: str, versions: Sequence[int] = (), /, **files: bytes) -> None:
     """Publish a model as the dashboard does. files: content by path, with "__" for a "/"."""
     store.put("managed/slipway.json", b'{"format": 1}')
     entries = {}
@@ -30,7 +30,7 @@ def publish(store: ObjectStore, name: str, versions: list[int] | None = None, **
         sha256 = hashlib.sha256(content).hexdigest()
         store.put(f"managed/objects/{sha256}", content)
         entries[path.replace("__", "/")] = {"sha256": sha256, "size": len(content)}
-    pointer = {"format": 1, "model": name, "files": entries, "versions": versions or []}
+    pointer = {"format": 1, "model": name, "files": entries, "versions": list(versions)}
     store.put(f"managed/models/{name}.json", json.dumps(pointer).encode())
 
 
