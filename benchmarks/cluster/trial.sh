@@ -6,6 +6,7 @@
 # name all trials run, in this order; those from `update` to `burst` need what `cpu` has installed.
 #
 #   REQUESTS   the least number of requests of each of `update`, `drain` and `both`, which are repeated until they are sent
+#   BUSY       the percentage of the requested CPU at which `burst` adds servers; 40 by default
 #   LOAD       what load.py sends meanwhile, such as "kept=6 new=1 grpc=1 pause=5"
 #   PYTHON     has tritonclient; the environment of the repository by default
 #   CHANGE     a program through which the manifests go before they are applied
@@ -139,11 +140,11 @@ names() { # how long after a change the headless name has exactly the pods that 
 burst() { # 1 -> 8 -> 1 by the processors' time
   "$dir/kubectl" apply -f - > /dev/null <<< '{"apiVersion": "autoscaling/v2beta2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "trial", "namespace": "ml-serving"},
     "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "'$server'"}, "minReplicas": 1, "maxReplicas": 8,
-    "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": '"${BUSY:-80}"'}}}],
+    "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": '"${BUSY:-40}"'}}}],
     "behavior": {"scaleUp": {"policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]}, "scaleDown": {"stabilizationWindowSeconds": 30,
     "policies": [{"type": "Percent", "value": 50, "periodSeconds": 15}]}}}}'
   rm -f "$dir"/run/more*
-  "$dir/on" 1 "$(realpath -s "$PYTHON")" "$here/load.py" "$(address $server)" digits "$BODY" "$dir/run/more" kept=8 new=0 grpc=0 pause=0 > "$dir/log/burst.txt" & local more=$!
+  "$dir/on" 1 "$(realpath -s "$PYTHON")" "$here/load.py" "$(address $server)" digits "$BODY" "$dir/run/more" kept=0 new=12 grpc=0 pause=0 > "$dir/log/burst.txt" & local more=$!
   until_true all_ready 8; say "burst: eight are ready"
   touch "$dir/run/more"; wait $more; cat "$dir/log/burst.txt"
   until_true all_ready 1; say "burst: one is left"
