@@ -35,6 +35,7 @@ apply() { # 1.20 does not know every field, and leaves out those
 remove() {
   "$dir/kubectl" delete --ignore-not-found namespace ml-serving > "$dir/log/deleted.txt"
   "$dir/kubectl" delete --ignore-not-found pv one shared >> "$dir/log/deleted.txt"
+  for node in 1 2; do "$dir/on" $node rm -rf /var/lib/slipway; done # the cache of models of the bucket that is gone
 }
 folder() { "$dir/on" 1 rm -rf "/var/lib/trial/$1"; "$dir/on" 1 install -d -o 10001 -g 10001 "/var/lib/trial/$1"; }
 secrets() {
@@ -192,15 +193,15 @@ for trial in "${@:-$all}"; do for trial in $trial; do say "$trial"; case $trial 
     apply cpu
     for part in web worker watch; do rolled "deployment/slipway-$part"; done
     say "cpu: web, worker and watcher are ready after $((SECONDS - at)) s"
-    rolled deployment/$server
-    until_true answers "$(address $server)"
-    say "cpu: three servers are ready, and the first answer came, after $((SECONDS - at)) s; restarts: $(restarts)"
-    k get pods -o wide
     # 1.20 has no discovery.k8s.io/v1: there the dashboard finds the servers by their label.
     inside "
 from dashboard.fleet.selectors import environment_get
 from dashboard.fleet.services import environment_update
 environment_update(environment=environment_get('production'), actor=SYSTEM, kubernetes_service='', kubernetes_selector='ml-serving/$labels')"
+    rolled deployment/$server
+    until_true answers "$(address $server)"
+    say "cpu: three servers are ready, and the first answer came, after $((SECONDS - at)) s; restarts: $(restarts)"
+    k get pods -o wide
     until_true eval '[ "$(k exec deploy/slipway-watch -- python manage.py environments list | grep -c http)" = 3 ]'
     k exec deploy/slipway-watch -- python manage.py environments list
     ;;
