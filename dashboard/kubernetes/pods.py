@@ -192,7 +192,8 @@ def clip(text: str) -> str:
 def _state(pod: Pod, namespace: str) -> tuple[str, str, str]:
     """Return the word of a pod's state for its sign, the word for people, and a sentence."""
     meta, status = pod["metadata"], pod.get("status") or {}
-    containers = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    before = [one for one in status.get("initContainerStatuses") or [] if not _is_done(one)]
+    containers = [*before, *(status.get("containerStatuses") or [])]
     conditions = {one["type"]: one for one in status.get("conditions") or []}
     if status.get("phase") == "Failed":
         return "failed", "ended", _failed(status, containers, pod, namespace)
@@ -287,6 +288,12 @@ def _starting(
         said = f"node {node} does not answer: unless it comes back, another pod takes this one's place after 5 min"
         return "down", "node lost", said
     return "starting", "starting", "its node has not begun with it yet"
+
+
+def _is_done(one: _Container) -> bool:
+    """Return whether a container that runs before the others has ended as it should."""
+    ended = (one.get("state") or {}).get("terminated")
+    return ended is not None and ended.get("exitCode") == 0
 
 
 def _last_end(containers: Sequence[_Container], pod: Pod, namespace: str) -> str:

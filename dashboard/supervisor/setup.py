@@ -30,7 +30,7 @@ from dashboard.supervisor.installation import check_installation, in_one_folder,
 from dashboard.uploads.examples import examples_publish
 from repository.files.storage import locked
 
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0  # the first machine of a slow installation migrates and publishes for minutes
 
 
 @dataclass(frozen=True, slots=True)

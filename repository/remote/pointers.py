@@ -2,7 +2,8 @@
 
 <root>/slipway.json           {"format": 1} marks a repository with this layout
 <root>/objects/<SHA-256>      content
-<root>/models/<model>.json    the pointer: {"format": 1, "model": <model>, "files": {<path>: {"sha256": ..., "size": <bytes>}}}
+<root>/models/<model>.json    the pointer: {"format": 1, "model": <model>, "files": {<path>: {"sha256": ..., "size": <bytes>}},
+                              "versions": [<number>, ...]}, which also names versions that have no file, such as an ensemble's
 """
 
 import json
@@ -35,8 +36,10 @@ def check_format(content: bytes, what: str) -> dict[str, object]:
 
 
 def read_pointer(content: bytes, name: str) -> tuple[tuple[str, int, str], ...]:
-    """Return the files of a model: path, size, and SHA256 followed by the hash. Raises InvalidConfig, or UnsafePath for a path
-    that leads out of the model."""
+    """Return the files of a model: path, size, and SHA256 followed by the hash. A version without files is "<version>/", 0, "".
+
+    Raises InvalidConfig, or UnsafePath for a path that leads out of the model.
+    """
     what = f"the pointer of model '{name}'"
     document = check_format(content, what)
     files = document.get("files")
@@ -52,4 +55,9 @@ def read_pointer(content: bytes, name: str) -> tuple[tuple[str, int, str], ...]:
         if not isinstance(sha256, str) or not _HASH.fullmatch(sha256) or type(size) is not int or size < 0:
             raise InvalidConfig(f"{what} has no valid hash and size for '{path[:80]}'")
         rows.append((path, size, SHA256 + sha256))
+    versions = document.get("versions", [])
+    if not isinstance(versions, list) or any(type(number) is not int or number < 1 for number in versions):
+        raise InvalidConfig(f"{what} has versions that are no numbers")
+    with_files = {path.partition("/")[0] for path in files}
+    rows += [(f"{number}/", 0, "") for number in versions if str(number) not in with_files]
     return tuple(sorted(rows))

@@ -404,6 +404,15 @@ def test_each_state_of_a_pod_has_a_sentence(pod: Pod, label: str, sentence: str)
     assert sentence in row["said"]
 
 
+def test_an_init_container_that_has_done_its_work_is_no_fault() -> None:
+    pod = running(("Ready", "True"), ready=True)
+    done = {"name": "owner", "ready": True, "state": {"terminated": {"reason": "Completed", "exitCode": 0}}}
+    pod["status"]["initContainerStatuses"] = [done]  # type: ignore[typeddict-item]
+    assert (pod_row(pod, "prod")["label"], pod_row(pod, "prod")["said"]) == ("ready", "")
+    done["state"] = {"terminated": {"reason": "Error", "exitCode": 1}}
+    assert "container owner has ended, last because of Error" in pod_row(pod, "prod")["said"]
+
+
 def test_a_pod_that_ends_too_late_names_its_node() -> None:
     pod = running(("Ready", "False"), ready=True)
     pod["metadata"]["deletionTimestamp"] = timezone.now().isoformat()

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ def proxy(store: ObjectStore) -> Iterator[FaultyStore]:
         yield proxy
 
 
-def publish(store: ObjectStore, name: str, **files: bytes) -> None:
+def publish(store: ObjectStore, name: str, versions: Sequence[int] = (), /, **files: bytes) -> None:
     """Publish a model as the dashboard does. files: content by path, with "__" for a "/"."""
     store.put("managed/slipway.json", b'{"format": 1}')
     entries = {}
@@ -30,7 +30,8 @@ def publish(store: ObjectStore, name: str, **files: bytes) -> None:
         sha256 = hashlib.sha256(content).hexdigest()
         store.put(f"managed/objects/{sha256}", content)
         entries[path.replace("__", "/")] = {"sha256": sha256, "size": len(content)}
-    store.put(f"managed/models/{name}.json", json.dumps({"format": 1, "model": name, "files": entries}).encode())
+    pointer = {"format": 1, "model": name, "files": entries, "versions": list(versions)}
+    store.put(f"managed/models/{name}.json", json.dumps(pointer).encode())
 
 
 def opened(proxy: FaultyStore, folder: Path, name: str = "a") -> RemoteRepository:
@@ -101,6 +102,19 @@ def test_content_that_is_not_what_its_pointer_says_is_refused(
     assert not repository.model_dir("one").exists()
 
 
+@pytest.mark.long
+def test_a_version_without_files_has_its_folder(store: ObjectStore, proxy: FaultyStore, tmp_path: Path) -> None:
+    publish(store, "ensemble", [1, 2], config=b"c", **{"2__model": b"m"})
+    repository = opened(proxy, tmp_path)
+    repository.list_models()
+    folder = repository.fetch("ensemble")
+    assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*")) == ["1", "2", "2/model", "config"]
+    later = opened(proxy, tmp_path, "later")
+    proxy.fault = "busy"
+    assert later.use_kept()
+    assert (later.fetch("ensemble") / "1").is_dir()
+
+
 def entry(sha256: object = "0" * 64, size: object = 1) -> dict[str, object]:
     return {"sha256": sha256, "size": size}
 
@@ -121,6 +135,7 @@ def entry(sha256: object = "0" * 64, size: object = 1) -> dict[str, object]:
         {"format": 1, "model": "m", "files": {"a": entry(size=True)}},
         {"format": 1, "model": "m", "files": {"a": entry(size=-1)}},
         {"format": 1, "model": "m", "files": {"a": []}},
+        {"format": 1, "model": "m", "files": {}, "versions": ["../1"]},
     ],
 )
 def test_a_pointer_that_is_not_valid_is_refused(document: object) -> None:
