@@ -99,7 +99,9 @@ class Cluster:
                 raise self._too_large()
             found: _Part = self._fitting(content, _Part)
             items += found["items"] or []
-            part = (found.get("metadata") or {}).get("continue") or ""
+            before, part = part, (found.get("metadata") or {}).get("continue") or ""
+            if part and part == before:
+                raise self.failed("gives the same part of a list again and again")
             query = {**query, "continue": part}
         return self._fits({"items": items}, shape)
 

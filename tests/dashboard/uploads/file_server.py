@@ -104,7 +104,8 @@ def file_server(certificate: Files | None = None) -> Iterator[FileServer]:
     if certificate is not None:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(certificate.cert, certificate.key)
-        server.socket = context.wrap_socket(server.socket, server_side=True)
+        # Each connection shakes hands on its own thread: one that breaks off does not hold up the others.
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
