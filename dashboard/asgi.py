@@ -19,6 +19,10 @@ installation_or_exit()
 if "daphne.server" in sys.modules:
     heartbeat.beat_from_loop("web", sys.modules["daphne.server"].twisted_loop.call_soon_threadsafe)
     atexit.register(heartbeat.forget)
+
+    from dashboard.web.ending import end_in_order
+
+    end_in_order()
 relay.begin()
 
 __all__ = ["application"]

@@ -17,6 +17,7 @@ SETTLE_S = 5.0
 # The same values as in static/js/shell/regions.js.
 METRICS, LONGEST_METRICS_S, LONGEST_S = "dashboard_metricsample", 60.0, 300.0
 PAUSE_S, PAUSE_OF_ANSWERS, LONGEST_PAUSE_S = 1.0, 5, 10.0
+AGAIN_S = 1.0  # as a page that has lost its WebSocket for the first time
 CHANGE_EVERY_S = 10.0
 # The pages that viewers open, one third each: the overview, the list, one model.
 WATCHED = (("/ws/live/", OPEN_OVERVIEW), ("/ws/live/", OPEN_LIST), (f"/ws/live/?model={model_name(0)}", OPEN_MODEL))
@@ -45,6 +46,7 @@ class _Counted:
     def __init__(self) -> None:
         self.messages = 0
         self.parts = 0
+        self.opening = 0  # parts that have had no answer yet
 
 
 class _Part:
@@ -61,6 +63,7 @@ class _Part:
 
     async def run(self, session: aiohttp.ClientSession, counted: _Counted) -> None:
         await self._ask(session)
+        counted.opening -= 1
         longest = LONGEST_METRICS_S if METRICS in self._reads and self._path not in FED else LONGEST_S
         wait = random.uniform(0, longest)  # people opened their pages at different times
         while True:
@@ -120,16 +123,19 @@ async def watch(
     async with aiohttp.ClientSession(
         house.url, cookies=house.cookies, timeout=timeout, connector=connector, cookie_jar=_jar()
     ) as session:
-        work: list[Coroutine[Any, Any, None]] = []
+        tasks: list[asyncio.Task[None]] = []
         for number in range(viewers):
             socket, paths = watched[number % len(watched)]
-            work.append(_follow(session, house.url, socket, counted))
+            work: list[Coroutine[Any, Any, None]] = [_follow(session, house.url, socket, counted)]
             if whole:
                 parts = [_Part(path) for path in paths]
+                counted.opening += len(parts)
                 work += [_tell(session, house.url, parts), *(part.run(session, counted) for part in parts)]
+            tasks += map(asyncio.create_task, work)
+            while counted.opening:  # people open their pages one after another
+                await _idle(tasks, 0.1)
         if changing:
-            work.append(_change(session, house))
-        tasks = [asyncio.create_task(one) for one in work]
+            tasks.append(asyncio.create_task(_change(session, house)))
         try:
             await _idle(tasks, SETTLE_S)
             before, began = own_cpu_seconds(pid), time.monotonic()
@@ -159,8 +165,17 @@ async def _idle(tasks: "list[asyncio.Task[None]]", seconds: float) -> None:
         raise RuntimeError("a WebSocket was closed by the dashboard")
 
 
+async def _connect(session: aiohttp.ClientSession, origin: str, path: str) -> aiohttp.ClientWebSocketResponse:
+    """Connect a WebSocket, again while the dashboard is too busy with pages to answer within its limit of 5 s."""
+    while True:
+        try:
+            return await session.ws_connect(path, headers={"Origin": origin})
+        except aiohttp.ClientConnectionError:
+            await asyncio.sleep(AGAIN_S)
+
+
 async def _follow(session: aiohttp.ClientSession, origin: str, path: str, counted: _Counted) -> None:
-    async with session.ws_connect(path, headers={"Origin": origin}) as socket:
+    async with await _connect(session, origin, path) as socket:
         async for message in socket:
             if message.type is aiohttp.WSMsgType.TEXT:
                 counted.messages += 1
@@ -168,7 +183,7 @@ async def _follow(session: aiohttp.ClientSession, origin: str, path: str, counte
 
 async def _tell(session: aiohttp.ClientSession, origin: str, parts: list[_Part]) -> None:
     """Report changes to the parts of one page."""
-    async with session.ws_connect("/ws/changes/", headers={"Origin": origin}) as socket:
+    async with await _connect(session, origin, "/ws/changes/") as socket:
         async for message in socket:
             tables = set(message.json().get("tables", ())) if message.type is aiohttp.WSMsgType.TEXT else set()
             for part in parts:
