@@ -26,6 +26,7 @@ PARTS = ("servers", "models")
 MODELS, BUSY = 4, 3
 REPORTING = 3  # the servers of the rows of models
 ASKED = 60  # inference requests for each request of a page
+OLD_S = 6.0  # what pages have read of all models is used for 5 s
 HOUR = 3600.0
 SPANS = {"5 min": 300.0, "1 h": HOUR, "1 day": 24 * HOUR}
 # Which rows the history has: resolution -> seconds back. Charts of these spans read no others.
@@ -271,10 +272,15 @@ def _print_models(models: int, given: argparse.Namespace) -> None:
                 state.save()
                 client.get("/models/").raise_for_status()
 
-            spent = house.spent(changed)
-            print(
-                f"`/models/` after a change: {1000 * spent['web']:.0f} ms of CPU, PostgreSQL {1000 * spent['postgres']:.0f}"
-            )
+            for when, work in (
+                ("a change", changed),
+                (f"{OLD_S:.0f} s", lambda: client.get("/models/").raise_for_status()),
+            ):
+                spent = house.spent(work)
+                print(
+                    f"`/models/` after {when}: {1000 * spent['web']:.0f} ms of CPU, PostgreSQL {1000 * spent['postgres']:.0f}"
+                )
+                time.sleep(OLD_S)
         print(f"web: {web.process.memory_info().rss >> 20} MiB resident", flush=True)
 
 
