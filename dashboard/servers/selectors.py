@@ -179,22 +179,24 @@ def all_down() -> list[Server]:
 
 
 class VersionCount(NamedTuple):
-    """The number of versions of which a server reports a state, and of those that are ready."""
+    """The number of versions of which a server reports a state, of those that are ready, and of those that failed."""
 
     ready: int
     total: int
+    failed: int
 
 
 def version_counts(servers: Iterable[Server]) -> dict[int, VersionCount]:
     """Return the VersionCount of each server by its key, in one query."""
-    counts = {server.pk: VersionCount(0, 0) for server in servers}
+    counts = {server.pk: VersionCount(0, 0, 0) for server in servers}
     rows = (
         ModelState.objects.filter(server__in=[*counts]).order_by().values_list("server", "state", "condition", "failed")
     )
     for key, state, condition, failed, number in rows.annotate(number=Count("pk")):
-        ready, total = counts[key]
-        is_ready = version_word(state, condition, failed) == "ready"
-        counts[key] = VersionCount(ready + number * is_ready, total + number)
+        count, word = counts[key], version_word(state, condition, failed)
+        counts[key] = VersionCount(
+            count.ready + number * (word == "ready"), count.total + number, count.failed + number * (word == "failed")
+        )
     return counts
 
 
