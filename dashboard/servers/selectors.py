@@ -30,6 +30,12 @@ def production_servers() -> QuerySet[Server]:
     return servers().filter(of_production())
 
 
+def driven_servers() -> QuerySet[Server]:
+    """Return the servers of production that answer and that `watch` brings to what is wanted."""
+    there = Server.objects.filter(of_production(), state__state__in=ANSWERING, leaving=False)
+    return there.exclude(environment__driven=False).select_related("environment")
+
+
 def of_production(path: str = "") -> Q:
     """Return the condition that a server is of production. path: leads from the row to the server, as `server__`."""
     unset = Q(**{f"{path}environment": None})  # by the last release, for as long as it runs beside this one

@@ -67,7 +67,7 @@ def serve(models: Repository, cache: Path, *flags: str) -> ServerProcess:
     """Start a server, and return when it lives. Its models may still be loading."""
     credentials = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
     everything = (f"--repository-cache-folder={cache}", *FLAGS, *flags)
-    return ServerProcess(models.place, *everything, wait="live", environment=credentials)
+    return ServerProcess([models.place], *everything, wait="live", environment=credentials)
 
 
 def readiness(server: ServerProcess) -> tuple[int, Any]:
