@@ -1,5 +1,6 @@
-"""Of two real servers one takes long to load a model: until it has, the model is loading."""
+"""Of two real servers one gets a model later, and takes long to load it: until it has, the model is loading."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,10 +14,10 @@ from dashboard.access.authorisation import Actor
 from dashboard.catalog.selectors import model_summary
 from dashboard.catalog.services import model_load
 from dashboard.configuration.drift import model_adopt
-from dashboard.models import Model, ModelState, Server
+from dashboard.models import ModelState, Server
 from dashboard.watch import watcher
 from tests.dashboard.processes import FixedServer, fixed_server
-from tests.dashboard.watch.watching import nothing, watching
+from tests.dashboard.watch.watching import watching
 from tests.support import model_factory
 
 pytestmark = [pytest.mark.django_db, pytest.mark.long]
@@ -42,9 +43,9 @@ CONFIG = (
 
 @pytest.fixture
 def started(tmp_path: Path) -> Iterator[list[FixedServer]]:
-    """Two servers of one repository, of which the second loads slowly."""
+    """Two servers, of which the second has a copy of the repository, and loads slowly."""
     with ExitStack() as running:
-        found = [running.enter_context(fixed_server(tmp_path / "models")) for _ in range(2)]
+        found = [running.enter_context(fixed_server(tmp_path / name)) for name in ("models", "copy")]
         for server, environment in zip(found, ({}, {GATE: str(tmp_path / "gate")}), strict=True):
             server.start(environment=environment)
             running.callback(server.kill)
@@ -71,17 +72,20 @@ def test_a_model_is_ready_when_the_slow_server_serves_it_too(
         seen.add((found["state"], found["serving_servers"]))
         return found
 
-    def first_serves() -> bool:
-        state()
-        return ModelState.objects.filter(server__name="p-0", model_name="slow", state="READY").exists()
+    def copy() -> None:
+        shutil.copytree(tmp_path / "models" / "slow", tmp_path / "copied")
+        (tmp_path / "copied").rename(tmp_path / "copy" / "slow")
+
+    def on_second(state: str) -> bool:
+        return ModelState.objects.filter(server__name="p-1", model_name="slow", state=state).exists()
 
     watching(
-        (load, first_serves),
-        (nothing, lambda: (now := state())["serving_servers"] == 1 and now["servers"] == 2),
+        (load, lambda: (now := state())["serving_servers"] == 1 and now["servers"] == 2),
+        (copy, lambda: state()["state"] == "loading" and on_second("LOADING")),
     )
-    assert {one for one, _ in seen} == {"loading"}
-    summary = model_summary(Model.objects.get())
+    summary = model_summary(model)
     assert (summary.state, summary.spread.in_words) == ("loading", "on 1 of 2 servers")
     watching((lambda: (tmp_path / "gate").touch(), lambda: state()["state"] == "ready"))
+    assert on_second("READY")
     assert seen >= {("loading", 1), ("ready", 2)}
     assert {word for word, serving in seen if serving < 2} == {"loading"}
