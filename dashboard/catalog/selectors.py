@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from django.db.models import OuterRef, QuerySet, Subquery
 
-from dashboard.models import Model, ModelState, ModelSync, Release, ReleaseSpan, Rollout, Version
+from dashboard.catalog.spread import Report, Reports, Spread
+from dashboard.models import Model, Release, ReleaseSpan, Rollout, Version
 from dashboard.releases.selectors import reporting_server
 from dashboard.releases.storage import managed_repository
-from dashboard.servers.selectors import of_production
 from dashboard.servers.wanted import InProduction, should_load, with_production
 from dashboard.shared.changes import kept_while_unchanged
-from dashboard.shared.choices import DesiredState, ModelStatus, VersionState, version_word
+from dashboard.shared.choices import DesiredState, ModelStatus, VersionState
 from dashboard.shared.exceptions import NotFound
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ class ModelSummary:
     """One model in a list.
 
     state: ready, asleep (the next request loads it), loading, unloading, unloaded, failed or degraded. Degraded means that a
-    wanted version is not ready, a load failed while older versions serve, or the model serves although it should not.
+    wanted version is not ready, a load failed while older versions serve, or the model serves although it should not. Of
+    several servers, each that answers must serve what it should.
     reason: why the state is degraded or failed. warning: a problem of a ready model, such as instances that run on the CPU
     because there is no GPU.
     """
@@ -44,6 +45,7 @@ class ModelSummary:
     backend: str
     version_count: int
     latest_number: int | None
+    spread: Spread  # on how many servers it serves what it should
     serving_since: datetime | None = None
     warning: str = ""
     held: Release | None = None  # the newest release, if the model is loaded and production wants another one or none
@@ -140,11 +142,12 @@ class _Listed(NamedTuple):
 @kept_while_unchanged
 def models_standing() -> tuple[Standing, ...]:
     """Return the Standing of every model, ordered by name."""
-    states, errors = _reports(), _sync_errors()
+    told = Reports()
     found = []
     for one in _listed():
-        state, _ = _judge(one.desired, one.wanted, states[one.name], errors.get(one.pk, ""))
-        serves = any(report.word == "ready" for report in states[one.name])
+        states, spread = told.reports.get(one.name, []), told.spread(one.pk, one.name, one.wanted)
+        state, _ = _judge(one.desired, one.wanted, states, told.errors.get(one.pk, ""), spread)
+        serves = any(report.word == "ready" for report in states)
         found.append(Standing(one.pk, one.name, one.tags, one.desired, state, one.backend, serves))
     return tuple(found)
 
@@ -194,15 +197,6 @@ def version_get(model: Model, number: int) -> Version:
         raise NotFound(f"model '{model.name}' has no version {number}") from None
 
 
-class _Report(NamedTuple):
-    """A report of one version by one server or several. word: the result of choices.version_word."""
-
-    version: int
-    state: str
-    word: str
-    reason: str
-
-
 class _Newest(InProduction):
     newest_release: int | None
 
@@ -228,26 +222,9 @@ def _newest_formats() -> dict[int, str]:
     return dict(rows.values_list("model_id", "format"))
 
 
-def _reports(models: Iterable[Model] | None = None) -> dict[str, list[_Report]]:
-    """Return the reports of the servers of production, by the model's name. What several servers say alike is read once."""
-    found = defaultdict(list)
-    columns = ("model_name", "version", "state", "condition", "failed", "reason")
-    rows = ModelState.objects.filter(of_production("server__"))
-    rows = rows if models is None else rows.filter(model_name__in=[model.name for model in models])
-    for name, version, state, condition, failed, reason in rows.values_list(*columns).distinct():
-        found[name].append(_Report(version, state, version_word(state, condition, failed), reason))
-    return found
-
-
-def _sync_errors(models: Iterable[Model] | None = None) -> dict[int, str]:
-    rows = ModelSync.objects.filter(of_production("server__")).exclude(error="")
-    rows = rows if models is None else rows.filter(model__in=list(models))
-    return dict(rows.values_list("model_id", "error"))
-
-
 def _summaries(models: "Iterable[WithAnnotations[Model, _Newest]]") -> list[ModelSummary]:
     rows = list(models)
-    states, errors, published = _reports(rows), _sync_errors(rows), _published(rows)
+    told, published = Reports(rows), _published(rows)
     releases = Release.objects.select_related("rollout__base").defer("text", "rollout__base__text")
     found = releases.in_bulk({pk for row in rows for pk in (row.newest_release, row.pinned) if pk})
     serving, archives = _serving(rows), _archive_versions(rows)
@@ -258,8 +235,7 @@ def _summaries(models: "Iterable[WithAnnotations[Model, _Newest]]") -> list[Mode
             found.get(row.pinned or row.newest_release or 0),
             found.get(row.newest_release or 0),
             serving.get(row.pk),
-            states[row.name],
-            errors.get(row.pk, ""),
+            told,
             published[row.pk],
             archives[row.pk],
         )
@@ -286,13 +262,14 @@ def _summary(
     named: Release | None,
     newest: Release | None,
     serving: ReleaseSpan | None,
-    states: list[_Report],
-    error: str,
+    told: Reports,
     published: list[tuple[int, str]],
     archive_versions: dict[int, str],
 ) -> ModelSummary:
     wanted = named if desired == DesiredState.LOADED else None
-    state, reason = _judge(desired, wanted.versions if wanted else [], states, error)
+    states = told.reports.get(model.name, [])
+    spread = told.spread(model.pk, model.name, wanted.versions) if wanted else Spread()
+    state, reason = _judge(desired, wanted.versions if wanted else [], states, told.errors.get(model.pk, ""), spread)
     warnings = [row.reason for row in states if row.word == "ready" and row.reason]
     latest_number, backend = published[0] if published else (None, "")
     return ModelSummary(
@@ -307,6 +284,7 @@ def _summary(
         backend=backend,
         version_count=len(published),
         latest_number=latest_number,
+        spread=spread,
         warning=warnings[0] if state == "ready" and warnings else "",
         ready_versions=frozenset(row.version for row in states if row.word == "ready"),
         archive_versions=archive_versions,
@@ -322,7 +300,7 @@ def _archive_versions(models: Iterable[Model]) -> dict[int, dict[int, str]]:
     return found
 
 
-def _judge(desired: str, wanted: list[int], states: list[_Report], error: str) -> tuple[str, str]:
+def _judge(desired: str, wanted: list[int], states: list[Report], error: str, spread: Spread) -> tuple[str, str]:
     """Return the state and the reason of a ModelSummary, from the desired state and the servers' reports.
 
     error: the reason why `watch` could not load or unload the model.
@@ -339,7 +317,8 @@ def _judge(desired: str, wanted: list[int], states: list[_Report], error: str) -
         ModelStatus.LOADING in reported and not error
     ):  # after an error the model stays failed during retries, until it is ready
         return "loading", ""
-    if wanted and set(wanted) <= ready | asleep and not error:
+    everywhere = spread.serving == spread.servers
+    if wanted and set(wanted) <= ready | asleep and everywhere and not error:
         return ("ready" if set(wanted) & ready else "asleep"), ""
     failed = (s for s in states if s.word == "failed" and (s.version in wanted or not wanted))
     reason = error or next((s.reason for s in failed if s.reason), "")

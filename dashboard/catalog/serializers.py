@@ -21,6 +21,12 @@ class ModelSummarySerializer(serializers.Serializer[Any]):
     state = serializers.ChoiceField(MODEL_WORDS)
     reason = serializers.CharField()
     desired_state = serializers.CharField(source="model.desired_state")
+    servers = serializers.IntegerField(
+        source="spread.servers", help_text="How many servers of production answer and should serve it."
+    )
+    serving_servers = serializers.IntegerField(
+        source="spread.serving", help_text="On how many of these every wanted version can answer."
+    )
     live_versions = serializers.ListField(child=serializers.IntegerField())
     archive_versions = serializers.DictField(
         child=serializers.CharField(), help_text="The versions that archives state, by the number of the version."

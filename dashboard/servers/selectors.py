@@ -30,6 +30,12 @@ def production_servers() -> QuerySet[Server]:
     return servers().filter(of_production())
 
 
+def driven_servers() -> QuerySet[Server]:
+    """Return the servers of production that answer and that `watch` brings to what is wanted."""
+    there = Server.objects.filter(of_production(), state__state__in=ANSWERING, leaving=False)
+    return there.exclude(environment__driven=False).select_related("environment")
+
+
 def of_production(path: str = "") -> Q:
     """Return the condition that a server is of production. path: leads from the row to the server, as `server__`."""
     unset = Q(**{f"{path}environment": None})  # by the last release, for as long as it runs beside this one
@@ -179,22 +185,24 @@ def all_down() -> list[Server]:
 
 
 class VersionCount(NamedTuple):
-    """The number of versions of which a server reports a state, and of those that are ready."""
+    """The number of versions of which a server reports a state, of those that are ready, and of those that failed."""
 
     ready: int
     total: int
+    failed: int
 
 
 def version_counts(servers: Iterable[Server]) -> dict[int, VersionCount]:
     """Return the VersionCount of each server by its key, in one query."""
-    counts = {server.pk: VersionCount(0, 0) for server in servers}
+    counts = {server.pk: VersionCount(0, 0, 0) for server in servers}
     rows = (
         ModelState.objects.filter(server__in=[*counts]).order_by().values_list("server", "state", "condition", "failed")
     )
     for key, state, condition, failed, number in rows.annotate(number=Count("pk")):
-        ready, total = counts[key]
-        is_ready = version_word(state, condition, failed) == "ready"
-        counts[key] = VersionCount(ready + number * is_ready, total + number)
+        count, word = counts[key], version_word(state, condition, failed)
+        counts[key] = VersionCount(
+            count.ready + number * (word == "ready"), count.total + number, count.failed + number * (word == "failed")
+        )
     return counts
 
 

@@ -1,6 +1,6 @@
 """The pages of a model's versions: the list, and its acts: make live, go back, name, keep, archive, restore, note."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from dashboard.access.authorisation import Right, actor_of, requires
 from dashboard.catalog import selectors as select
 from dashboard.catalog.archives import archive_of
 from dashboard.catalog.pages import model_context
+from dashboard.catalog.spread import SERVING, Spread
 from dashboard.configuration.editor import base_release
 from dashboard.configuration.version_settings import fields_of_version, version_settings_apply, versions_with_settings
 from dashboard.jobs.selectors import jobs
@@ -48,12 +49,14 @@ def _versions(
     """Show the versions. typed: the fields of a form that was refused, and the reason."""
     head = model_context(name, "versions")
     model, newest = head["model"], newest_release(head["model"])
-    states = on_most_servers(model_states(model_name=name).filter(of_production("server__")))
+    told = list(model_states(model_name=name).filter(of_production("server__")))
+    states = on_most_servers(told)
     versions = page_of(request, select.versions(model))
     context = {
         **head,
         "page": versions,
         "versions": [(version, states.get(version.number)) for version in versions],
+        "partly": _partly(head["summary"], told),
         "protected": protected_versions(model, head["way_back"]),
         "own_settings": versions_with_settings(model),
         "measured": newest_figures(versions),
@@ -78,6 +81,14 @@ def on_most_servers(rows: Iterable[ModelState]) -> dict[int, ModelState]:
     for row in rows:
         several[row.version][version_word(row.state, row.condition, row.failed)].append(row)
     return {version: max(words.values(), key=len)[0] for version, words in several.items()}
+
+
+def _partly(summary: select.ModelSummary, rows: Iterable[ModelState]) -> dict[int, Spread]:
+    """Return where each wanted version serves, if the model serves on some of several servers only."""
+    if not summary.spread.partial:
+        return {}
+    serving = Counter(row.version for row in rows if row.word in SERVING)
+    return {number: Spread(serving[number], summary.spread.servers) for number in summary.wanted_versions}
 
 
 def _names_of(aliases: Mapping[str, int]) -> dict[int, list[str]]:

@@ -84,6 +84,7 @@ OWN_FLAGS = frozenset(
         "--model-environment",
         "--model-name",
         "--model-signature-key",
+        "--ready-despite-failed-models",
         "--ready-despite-new-models",
         "--repository-cache-bytes",
         "--repository-cache-folder",
@@ -171,6 +172,10 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
         parser.error("--load-model needs --model-control-mode=explicit")
     if "*" in models and len(models) > 1:
         parser.error("--load-model=* loads all models, so it cannot be given with others")
+    if values["ready_despite_failed_models"].number and values["exit_on_error"]:
+        parser.error(
+            "--ready-despite-failed-models needs --exit-on-error=false, or a model that fails at the start ends the server"
+        )
     for key in values["model_signature_key"]:
         try:
             check_key(key)
@@ -349,6 +354,11 @@ def _repository_flags(add: Add) -> None:
         "--ready-despite-new-models",
         boolean,
         "with --strict-readiness: a model that was found after the start, and has not served yet, does not count",
+    )
+    add(
+        "--ready-despite-failed-models",
+        cap,
+        "with --strict-readiness: up to this number or share (10%%) of the models may fail at the start, if another serves",
     )
     add("--strict-devices", boolean, "KIND_GPU on a machine without a GPU fails instead of falling back to the CPU")
     add(

@@ -63,7 +63,7 @@ class Cap:
         return f"{self.number}{'%' * self.percent}"
 
 
-HALF = Cap(50, percent=True)
+NONE, HALF = Cap(0, percent=False), Cap(50, percent=True)
 
 
 def cap(text: str) -> Cap:

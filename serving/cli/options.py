@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repository.remote.address import RemoteAddress
-from serving.cli.option_values import HALF, Cap, HostPolicySetting, Restriction, boolean, quantile
+from serving.cli.option_values import HALF, NONE, Cap, HostPolicySetting, Restriction, boolean, quantile
 from serving.cli.trace_config import TraceSetting
 
 
@@ -45,6 +45,7 @@ class Options:
     disable_auto_complete_config: bool = False
     strict_readiness: bool = True
     ready_despite_new_models: bool = False
+    ready_despite_failed_models: Cap = NONE
     strict_devices: bool = False
     model_environment: str = "all"
     exit_on_error: bool = True

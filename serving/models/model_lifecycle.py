@@ -92,7 +92,8 @@ class ModelLifecycle:
         self.default_destination: Destination | None = None
         self.aliases: dict[str, int] = {}  # the aliases in the serving configuration
         self._old_aliases: set[str] = set()  # earlier aliases, under which open sequences may continue
-        self.expected = False  # whether the model was requested at the start, or has served since
+        self.at_start = False  # whether the model was requested at the start
+        self.served = False  # whether a load has succeeded since the start
         self.requested = False  # a load was requested after the last unload; strict readiness waits for this model
         self.failed = False  # whether the most recently finished load failed
         self.error = ""  # why the last load failed, if it failed before its versions were known

@@ -203,7 +203,7 @@ class ModelLoader:
             finally:
                 self._loading.pop(model, None)
             lifecycle.failed = False
-            lifecycle.expected = True
+            lifecycle.served = True
             log.info("loaded '%s' version %s", model, ", ".join(str(source.version) for source in reading.sources))
             self._overrides.loaded(model, reading.override, reading.files, has_files=bool(files))
             return report

@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from repository.core.condition import Condition
+from serving.cli.option_values import Cap
 from serving.core.errors import ServingError
 from serving.core.model_identifier import ModelIdentifier
 from serving.execution.readiness import confirm_ready
@@ -110,32 +111,36 @@ class RepositoryIndex:
                 return f"its step '{step.model_name}' is not ready: {reason}"
         return ""
 
-    def all_ready(self, despite_new: bool = False) -> bool:
-        """Return whether every requested model serves, except models that are being loaded and have not failed before.
-
-        A model that failed counts as not ready until it serves, so that readiness does not flicker each time that its load is
-        retried. despite_new: also leave out models that were found after the start and have not served yet."""
-        return not any(lifecycle.expected or not despite_new for lifecycle in self._unready())
-
     def unready_models(self) -> dict[str, list[str]]:
-        """Return the names of the requested models that do not serve: the "new" ones, which were found after the start and have
-        not served yet, and the "expected" ones. Each list is sorted."""
-        names: dict[str, list[str]] = {"expected": [], "new": []}
-        for lifecycle in self._unready():
-            names["expected" if lifecycle.expected else "new"].append(lifecycle.name)
+        """Return the names of the requested models that do not serve, without those that are being loaded and have not failed
+        before. Each list is sorted.
+
+        "new": found after the start, and has not served yet. "failed_at_start": requested at the start, failed, and has not
+        served yet. "expected": all others. A model that failed stays in its list until it serves, so that readiness does not
+        flicker each time that its load is retried."""
+        names: dict[str, list[str]] = {"expected": [], "failed_at_start": [], "new": []}
+        for lifecycle in self._models.requested():
+            if lifecycle.default is None and (lifecycle.failed or not lifecycle.lock.locked()):
+                names[_unready_kind(lifecycle)].append(lifecycle.name)
         return {kind: sorted(found) for kind, found in names.items()}
 
-    def _unready(self) -> list[ModelLifecycle]:
-        return [
-            lifecycle
-            for lifecycle in self._models.requested()
-            if lifecycle.default is None and not (lifecycle.lock.locked() and not lifecycle.failed)
-        ]
+    def keeping_unready(self, *, despite_failed: Cap, despite_new: bool) -> list[str]:
+        """Return those names of `unready_models` that keep the server from being ready, sorted.
 
-    def expect_requested(self) -> None:
-        """Expect every model that was requested until now to serve. Called at the end of the start."""
+        despite_failed: leave out the "failed_at_start", if they are at most this number or share of the requested models, and
+        another requested model serves. despite_new: leave out the "new"."""
+        unready, requested = self.unready_models(), self._models.requested()
+        few = len(unready["failed_at_start"]) <= despite_failed.of(len(requested))
+        if few and any(lifecycle.default is not None for lifecycle in requested):
+            del unready["failed_at_start"]
+        if despite_new:
+            del unready["new"]
+        return sorted(name for names in unready.values() for name in names)
+
+    def end_start(self) -> None:
+        """Tell the models that were requested until now from those that will be found later."""
         for lifecycle in self._models.requested():
-            lifecycle.expected = True
+            lifecycle.at_start = True
 
     async def confirm_all_ready(self) -> bool:
         """Return whether every serving model is ready. A model that has a readiness check is asked; any other only needs an
@@ -203,4 +208,10 @@ def _current_model(version: ModelVersion) -> Model | SleepingModel | None:
 
 
 def _is_new(lifecycle: ModelLifecycle) -> bool:
-    return lifecycle.requested and not lifecycle.expected
+    return lifecycle.requested and not (lifecycle.at_start or lifecycle.served)
+
+
+def _unready_kind(lifecycle: ModelLifecycle) -> str:
+    if _is_new(lifecycle):
+        return "new"
+    return "failed_at_start" if lifecycle.failed and not lifecycle.served else "expected"

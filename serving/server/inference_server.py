@@ -130,7 +130,7 @@ class InferenceServer:
                 failures += await manager.loader.load_many([name for name in names if not manager.knows(name)])
         if manager.all_listed:
             self._complete = True
-            manager.index.expect_requested()
+            manager.index.end_start()
         return failures
 
     def stop(self) -> None:
@@ -184,11 +184,19 @@ class InferenceServer:
 
     def ready(self) -> bool:
         """Return whether the server is live and started, has listed every repository, and is not shutting down. With
-        --strict-readiness every model that should be loaded must serve, too."""
-        options = self.options
+        --strict-readiness every model that should be loaded must serve, too, unless another option says that it may fail."""
         if not self._started or not self._complete or self._stopping or not self.live():
             return False
-        return not options.strict_readiness or self._manager.index.all_ready(options.ready_despite_new_models)
+        return not self._keeping_unready()
+
+    def _keeping_unready(self) -> list[str]:
+        """Return the models that keep the server from being ready; none without --strict-readiness."""
+        options = self.options
+        if not options.strict_readiness:
+            return []
+        return self._manager.index.keeping_unready(
+            despite_failed=options.ready_despite_failed_models, despite_new=options.ready_despite_new_models
+        )
 
     def unready_because(self) -> str:
         """Return why the server is not ready, as a clause; "" if only a model's own readiness check says so."""
@@ -197,14 +205,12 @@ class InferenceServer:
         if not self._complete or not self.live():
             problems = [f"{place}: {problem}" for place, problem in self._manager.listing_problems.items() if problem]
             return "; ".join(["a model repository has not been listed yet", *problems])
-        unready = self.unready_models()
-        kinds = ["expected"] if self.options.ready_despite_new_models else list(unready)
-        names = [name for kind in kinds for name in unready[kind]] if self.options.strict_readiness else []
+        names = self._keeping_unready()
         more = f" and {len(names) - SHOWN_MODELS} more" if len(names) > SHOWN_MODELS else ""
         return "these models do not serve: " + ", ".join(names[:SHOWN_MODELS]) + more if names else ""
 
     def unready_models(self) -> dict[str, list[str]]:
-        """Return the models that should serve and do not: those that are "new" since the start, and those "expected"."""
+        """Return the models that should serve and do not, as RepositoryIndex.unready_models."""
         return self._manager.index.unready_models()
 
     def listing_problems(self) -> dict[str, str]:

@@ -61,7 +61,7 @@ class FixedServer:
         ServerState.objects.create(server=server)
         return server
 
-    def start(self, *flags: str) -> ServerProcess:
+    def start(self, *flags: str, environment: dict[str, str] | None = None) -> ServerProcess:
         key = f"{settings.SERVER_CONTROL_HEADER}={settings.SERVER_CONTROL_KEY}"
         self.process = ServerProcess(
             self._repository,
@@ -72,6 +72,7 @@ class FixedServer:
             f"--http-restricted-api=model-repository:{key}",
             *flags,
             wait="live",
+            environment=environment,
         )
         return self.process.start()
 

@@ -156,9 +156,9 @@ class _Model(NamedTuple):
 
 class ServerHealth(NamedTuple):
     """The health of the server and of its models. started_s: when the server started, in unix seconds. repositories:
-    repository -> why its last listing failed, or "". held: how many models are kept by --max-unloads-per-poll. unready: "new"
-    and "expected" -> the models that do not serve. from_cache: repository in the cloud -> whether its models are those that
-    the cache had at the start."""
+    repository -> why its last listing failed, or "". held: how many models are kept by --max-unloads-per-poll. unready: a
+    kind, as "new" -> the models that do not serve. from_cache: repository in the cloud -> whether its models are those that the
+    cache had at the start."""
 
     ready: bool
     started_s: float
@@ -450,7 +450,7 @@ def _health(health: ServerHealth) -> Iterator[str]:
         ("slipway_repository_from_cache", "Whether the models are cached ones, without an answer of the store", cached),
         (
             "slipway_server_unready_models",
-            "Models that should serve and do not: expected, or new since the start",
+            "Models that should serve and do not: expected, failed at the start, or new since",
             unready,
         ),
     ):

@@ -34,6 +34,9 @@ def server_live(server: InferenceServer, exchange: Exchange) -> Reply:
 
 async def server_ready(server: InferenceServer, exchange: Exchange) -> Reply:
     ready = await server.confirm_ready()
+    names = sorted(name for kind in server.unready_models().values() for name in kind) if ready else []
+    if names:  # another answer than that of a server whose models all serve
+        return json_reply({"ready": True, "unready_models": names})
     why = "" if ready else server.unready_because()
     return _ready_reply(ready, "the server is not ready" + (why and f": {why}"))
 

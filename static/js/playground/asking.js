@@ -13,7 +13,7 @@ import { decode, unkept } from "./wire.js";
  * @property {Answer | null} answer null if the server refused the request
  * @property {string} refusal the reason as a sentence; "" if there is an answer
  *
- * @typedef {{ name: string, state: string, reason: string, desired_state: string }} ModelSummary a model in the REST API
+ * @typedef {{ name: string, state: string, reason: string, desired_state: string, servers: number, serving_servers: number }} ModelSummary a model in the REST API
  */
 
 const POLL_MS = 1000;
@@ -75,7 +75,8 @@ export async function askStream(address, version, json, signal, onResponse) {
 }
 
 /**
- * Waits while a model is being loaded. Returns its summary after that, or null if the summary cannot be read.
+ * Waits while a model is being loaded, until the first of several servers serves it. Returns its summary after that, or null if
+ * the summary cannot be read.
  * @param {string} address the address of the model's summary
  * @param {(summary: ModelSummary) => void} [onWait] called with each summary during the wait
  * @returns {Promise<ModelSummary | null>}
@@ -83,10 +84,18 @@ export async function askStream(address, version, json, signal, onResponse) {
 export async function waitUntilLoaded(address, onWait) {
   for (;;) {
     const summary = /** @type {ModelSummary | null} */ (await request(address).catch(() => null));
-    if (!summary || !CHANGING.includes(summary.state)) return summary;
+    if (!summary || !CHANGING.includes(summary.state) || servesSomewhere(summary)) return summary;
     onWait?.(summary);
     await new Promise((done) => setTimeout(done, POLL_MS));
   }
+}
+
+/**
+ * Returns whether some of several servers serve a model, and not all.
+ * @param {ModelSummary} summary
+ */
+function servesSomewhere(summary) {
+  return summary.serving_servers > 0 && summary.serving_servers < summary.servers;
 }
 
 /**

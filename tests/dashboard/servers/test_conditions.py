@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.catalog.selectors import _judge
+from dashboard.catalog.spread import Spread
 from dashboard.metrics.feed import FeedReader
 from dashboard.models import ModelState, Server
 from dashboard.servers.client import AsyncServerClient, Unreachable
@@ -142,7 +143,7 @@ def test_a_version_whose_process_hangs_is_neither_ready_nor_loaded_again(server:
     row = ModelState.objects.get(model_name="stops")
     assert row.state == "READY", "Triton's word for what is loaded"
     assert "its process has given no sign of life" in row.complaint
-    assert _judge("loaded", [1], [row], "") == ("failed", row.complaint)
+    assert _judge("loaded", [1], [row], "", Spread(0, 1)) == ("failed", row.complaint)
     assert [state_for_plan(status) for status in version_statuses(client.index()) if status.name == "stops"] == [
         "READY"
     ]

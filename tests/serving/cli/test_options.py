@@ -134,6 +134,11 @@ def test_arguments_can_stand_in_a_file(tmp_path):
         (["--model-repository=/tmp", "--backend-config=default-max-batch-size=many"], "expected a whole number"),
         (["--model-repository=/tmp", "--model-control-mode=manual"], "invalid choice: 'manual'"),
         (["--model-repository=/tmp", "--load-model=a"], "--load-model needs --model-control-mode=explicit"),
+        (["--model-repository=/tmp", "--ready-despite-failed-models=few"], "or a share such as 50%, got 'few'"),
+        (
+            ["--model-repository=/tmp", "--ready-despite-failed-models=10%"],
+            "--ready-despite-failed-models needs --exit-on-error=false",
+        ),
         (
             ["--model-repository=/tmp", "--model-control-mode=explicit", "--load-model=*", "--load-model=a"],
             "--load-model=* loads all models",

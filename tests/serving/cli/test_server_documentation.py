@@ -34,9 +34,7 @@ def test_every_metric_is_documented(tmp_path: Path) -> None:
     hardware.gpus = lambda: [Gpu("GPU-1", 0.5, 1, 2, 3.0, 4.0, 5.0)]  # type: ignore[method-assign]
     log = RequestLog(tmp_path / "requests.log")
     versions = [VersionHealth(ModelIdentifier("m"), "1", ready=True, failed=False)]
-    health = prometheus.ServerHealth(
-        True, 1.0, versions, {"models": ""}, 1, {"new": ["m"], "expected": []}, {"s3://m": True}
-    )
+    health = prometheus.ServerHealth(True, 1.0, versions, {"models": ""}, 1, {"new": ["m"]}, {"s3://m": True})
     page = "".join(prometheus.render([model], hardware, ResponseCache(1), log, Summaries([0.5]), health=health))
     log.close()
     names = [line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")]
