@@ -42,7 +42,7 @@ def _environments(request: HttpRequest, error: DashboardError | None = None) -> 
     return respond(request, "fleet/environments", context)
 
 
-@post("environments/new", Right.ADMINISTER)
+@post("environments/new", Right.ADMINISTER, page="environments")
 def environment_new(request: HttpRequest) -> HttpResponse:
     form = request.POST
     try:
@@ -79,7 +79,7 @@ def _context(request: HttpRequest, found: ServerEnvironment) -> dict[str, Any]:
     }
 
 
-@post("environments/<slug:name>/change", Right.ADMINISTER)
+@post("environments/<slug:name>/change", Right.ADMINISTER, page="environment")
 def environment_change(request: HttpRequest, name: str) -> HttpResponse:
     """Save the settings of the form, or look up the servers to which they lead."""
     found, form = select.environment_get(name), request.POST
@@ -113,7 +113,7 @@ def environment_remove(request: HttpRequest, name: str) -> HttpResponse:
     return call_service(request, services.environment_delete, done, "environments", environment=found)
 
 
-@post("environments/<slug:name>/servers", Right.ADMINISTER)
+@post("environments/<slug:name>/servers", Right.ADMINISTER, page="environment")
 def environment_server_new(request: HttpRequest, name: str) -> HttpResponse:
     """Check the server of the form, or add it."""
     found, form = select.environment_get(name), request.POST
@@ -138,7 +138,7 @@ def environment_server_new(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "fleet/environment.html", context, status=status)
 
 
-@post("environments/<slug:name>/servers/<slug:server>/check", Right.ADMINISTER)
+@post("environments/<slug:name>/servers/<slug:server>/check", Right.ADMINISTER, page="environment")
 def environment_server_check(request: HttpRequest, name: str, server: str) -> HttpResponse:
     found = select.member_get(name, server)
     check: Check = check_server(found, CONNECTIONS)

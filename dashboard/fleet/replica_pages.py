@@ -43,7 +43,7 @@ def replicas_chart(request: HttpRequest, name: str) -> JsonResponse:
     return JsonResponse(select.readings(_in_kubernetes(name), timedelta(hours=_hours(request))))
 
 
-@post("environments/<slug:name>/replicas/set", Right.OPERATE)
+@post("environments/<slug:name>/replicas/set", Right.OPERATE, page="replicas")
 def replicas_change(request: HttpRequest, name: str) -> HttpResponse:
     """Set the number of the form, if the workload still has the number that the page showed. A refused number stays typed."""
     found = _in_kubernetes(name)
