@@ -12,7 +12,7 @@ from dashboard.fleet import selectors as select
 from dashboard.fleet import services
 from dashboard.fleet.checks import CONNECTIONS, Check, check_server, server_add_checked
 from dashboard.fleet.sources import check_source
-from dashboard.kubernetes.selectors import pod_standings, replicas_of
+from dashboard.kubernetes.selectors import pod_standings, replicas_of, untold
 from dashboard.models import ServerEnvironment
 from dashboard.models.environment import CONTROL_HEADER, PRODUCTION
 from dashboard.servers.selectors import answers
@@ -58,15 +58,18 @@ def environment(request: HttpRequest, name: str) -> HttpResponse:
     return respond(request, "fleet/environment", _context(request, select.environment_get(name)))
 
 
-def _context(request: HttpRequest, found: ServerEnvironment) -> dict[str, Any]:
+def _context(request: HttpRequest, found: ServerEnvironment, told: str = "") -> dict[str, Any]:
+    """Return what the page shows. told: a sentence that it shows in another place."""
     models = select.unwanted(found).values_list("name", flat=True)[:SELECTABLE] if found.driven else []
     page = page_of(request, list(found.servers.all()))
-    replicas = replicas_of(found) if found.in_kubernetes else None
+    replicas = replicas_of(found, told) if found.in_kubernetes else None
+    failed = [found.lookup_error] if found.lookup_error else []
     pods = page_of(request, pod_standings(found, replicas.pods if replicas is not None else []), by="pods")
     return {
         "environment": found,
         "page": page,
         "replicas": replicas,
+        "trouble": replicas.trouble if replicas is not None else untold(failed, told),
         "pods": pods,
         "standings": select.standings(found, list(page)),
         "wishes": select.wishes(found),
@@ -91,7 +94,8 @@ def environment_change(request: HttpRequest, name: str) -> HttpResponse:
         change = {"environment": found, "actor": actor_of(request), **given}
         if "check" in form:
             check = check_source(services.environment_with(**change))
-            context = {**_context(request, found), "check": check, "checked": "the settings", "typed": form}
+            shown = _context(request, found, " ".join(check.problems))
+            context = {**shown, "check": check, "checked": "the settings", "typed": form}
             return render(request, "fleet/environment.html", context)
         services.environment_update(**change)
     except DashboardError as error:
