@@ -226,7 +226,7 @@ class Machines:
     def _works(self, part: str, machine: int, log: Path, before: int, began: float) -> bool:
         if part == "web":
             with contextlib.suppress(httpx.HTTPError):
-                return httpx.get(f"http://{HOST}:{self.ports[machine]}/healthz", trust_env=False).status_code == 200
+                return httpx.get(f"http://{HOST}:{self.ports[machine]}/sign-in", trust_env=False).status_code == 200
             return False
         if part == "worker":
             return b" ready." in log.read_bytes()[before:]

@@ -171,7 +171,7 @@ class House:
         port = free_port()
         where = ("-b", HOST, "-p", str(port), "dashboard.asgi:application")
         process = self._program("web", "-m", "daphne", *where)
-        wait_until(lambda: self._answers(port, "/healthz"), LONG_S, "the web process")
+        wait_until(lambda: self._answers(port, "/readyz"), LONG_S, "the web process")
         client = Client()
         client.force_login(self.actor.user)
         cookies = {settings.SESSION_COOKIE_NAME: client.cookies[settings.SESSION_COOKIE_NAME].value}

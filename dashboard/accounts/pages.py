@@ -86,7 +86,7 @@ def _password_form(request: HttpRequest, given: QueryDict | None = None) -> Pass
     return form
 
 
-@post("settings/password", Right.VIEW, name="password")
+@post("settings/password", Right.VIEW, name="password", page="settings")
 def password_change(request: HttpRequest) -> HttpResponse:
     form = _password_form(request, request.POST)
     if not form.is_valid():
@@ -108,7 +108,7 @@ def theme_set(request: HttpRequest) -> HttpResponse:
     return response
 
 
-@post("settings/tokens", Right.VIEW)
+@post("settings/tokens", Right.VIEW, page="settings")
 def token_new(request: HttpRequest) -> HttpResponse:
     """Make a token, and show its text once."""
     form = TokenForm(request.POST, user=_user(request))
@@ -136,7 +136,7 @@ def token_end(request: HttpRequest, pk: int) -> HttpResponse:
     return call_service(request, token_revoke, done, "settings", token=token)
 
 
-@post("settings/people", Right.ADMINISTER)
+@post("settings/people", Right.ADMINISTER, page="settings")
 def person_new(request: HttpRequest) -> HttpResponse:
     """Create an account with a first password, which the administrator hands over. An error is shown at its field."""
     name, password = request.POST.get("username", "").strip(), request.POST.get("password", "")

@@ -155,7 +155,7 @@ def _channels(request: HttpRequest, **more: Any) -> HttpResponse:
     return respond(request, "alerts/channels", context)
 
 
-@post("alerts/channels/new", Right.ADMINISTER)
+@post("alerts/channels/new", Right.ADMINISTER, page="alert_channels")
 def alert_channel_new(request: HttpRequest) -> HttpResponse:
     """Make a channel, and show the secret of a webhook once."""
     form = request.POST

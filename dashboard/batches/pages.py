@@ -38,7 +38,7 @@ def model_batches(request: HttpRequest, name: str) -> HttpResponse:
     return respond(request, "batches/model", _model_context(request, name))
 
 
-@post("models/<str:name>/batches/create", Right.OPERATE)
+@post("models/<str:name>/batches/create", Right.OPERATE, page="model_batches")
 def batch_create_from_source(request: HttpRequest, name: str) -> HttpResponse:
     """Make a batch job of a folder or bucket, and show it."""
     source = request.POST.get("source", "").strip()
@@ -56,14 +56,14 @@ def batch(request: HttpRequest, pk: str) -> HttpResponse:
     return respond(request, "batches/batch", _context(request, found))
 
 
-@post("batches/<uuid:pk>/preview", Right.INFER, name="batch_preview")
+@post("batches/<uuid:pk>/preview", Right.INFER, name="batch_preview", page="batch")
 def preview(request: HttpRequest, pk: str) -> HttpResponse:
     """Show the answers of the model to the first rows, with the columns of the form."""
     found = batch_get(pk, actor_of(request))
     return render(request, "batches/batch.html", _context(request, found, _mapping(request), ask=True))
 
 
-@post("batches/<uuid:pk>/start", Right.INFER, name="batch_start")
+@post("batches/<uuid:pk>/start", Right.INFER, name="batch_start", page="batch")
 def start(request: HttpRequest, pk: str) -> HttpResponse:
     """Start a batch job; if that is refused, keep the form."""
     found, mapping = batch_get(pk, actor_of(request)), _mapping(request)
@@ -83,7 +83,7 @@ def start(request: HttpRequest, pk: str) -> HttpResponse:
     return redirect("batch", pk=pk)
 
 
-@post("batches/<uuid:pk>/resume", Right.INFER, name="batch_resume")
+@post("batches/<uuid:pk>/resume", Right.INFER, name="batch_resume", page="batch")
 def resume(request: HttpRequest, pk: str) -> HttpResponse:
     found = batch_get(pk, actor_of(request))
     try:

@@ -35,7 +35,7 @@ def model_captures(request: HttpRequest, name: str) -> HttpResponse:
     return respond(request, "captures/model", _model_context(request, name))
 
 
-@post("models/<str:name>/captures/start", CLIENT_DATA, name="capture_start")
+@post("models/<str:name>/captures/start", CLIENT_DATA, name="capture_start", page="model_captures")
 def start(request: HttpRequest, name: str) -> HttpResponse:
     """Start a capture, and show it; if that is refused, keep the form."""
     context = _model_context(request, name)
@@ -69,7 +69,7 @@ def capture(request: HttpRequest, name: str, pk: str) -> HttpResponse:
     return respond(request, "captures/capture", _capture_context(request, name, pk))
 
 
-@post(f"{_CAPTURE}/requests", CLIENT_DATA, name="capture_requests")
+@post(f"{_CAPTURE}/requests", CLIENT_DATA, name="capture_requests", page="capture")
 def requests(request: HttpRequest, name: str, pk: str) -> HttpResponse:
     """Show a capture with its newest requests, after an audit entry. It is a POST, so that no link or prefetch reads them."""
     context = _capture_context(request, name, pk)

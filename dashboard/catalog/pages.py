@@ -204,7 +204,7 @@ def model_unload(request: HttpRequest, name: str) -> HttpResponse:
     return call_service(request, model_services.model_unload, done, "model", name, model=model)
 
 
-@post("models/<str:name>/describe", Right.OPERATE)
+@post("models/<str:name>/describe", Right.OPERATE, page="model_activity")
 def model_describe(request: HttpRequest, name: str) -> HttpResponse:
     model = select.model_get(name)
     tags = [tag.strip() for tag in request.POST.get("tags", "").split(",") if tag.strip()]

@@ -64,7 +64,7 @@ def _asked(environment: ServerEnvironment, release: Release, actor: Actor) -> di
     }
 
 
-@post("environments/<slug:name>/deployments/start", Right.OPERATE)
+@post("environments/<slug:name>/deployments/start", Right.OPERATE, page="deployment_new")
 def deployment_start(request: HttpRequest, name: str) -> HttpResponse:
     environment, form = environment_get(name), request.POST
     try:
@@ -128,7 +128,7 @@ def deployment_go_back(request: HttpRequest, name: str, pk: int) -> HttpResponse
     return call_service(request, services.deployment_return, done, "deployment", name, pk, deployment=found)
 
 
-@post("environments/<slug:name>/approvals", Right.OPERATE)
+@post("environments/<slug:name>/approvals", Right.OPERATE, page="deployment_new")
 def approval(request: HttpRequest, name: str) -> HttpResponse:
     """Approve the release of the form, or take the approval back."""
     environment, form = environment_get(name), request.POST
@@ -166,7 +166,7 @@ def _policy(environment: ServerEnvironment) -> dict[str, Any]:
     }
 
 
-@post("environments/<slug:name>/policy/change", Right.ADMINISTER)
+@post("environments/<slug:name>/policy/change", Right.ADMINISTER, page="policy")
 def policy_change(request: HttpRequest, name: str) -> HttpResponse:
     environment, form = environment_get(name), request.POST
     if "remove" in form:

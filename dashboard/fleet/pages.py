@@ -12,7 +12,7 @@ from dashboard.fleet import selectors as select
 from dashboard.fleet import services
 from dashboard.fleet.checks import CONNECTIONS, Check, check_server, server_add_checked
 from dashboard.fleet.sources import check_source
-from dashboard.kubernetes.selectors import pod_standings, replicas_of
+from dashboard.kubernetes.selectors import pod_standings, replicas_of, untold
 from dashboard.models import ServerEnvironment
 from dashboard.models.environment import CONTROL_HEADER, PRODUCTION
 from dashboard.servers.selectors import answers
@@ -42,7 +42,7 @@ def _environments(request: HttpRequest, error: DashboardError | None = None) -> 
     return respond(request, "fleet/environments", context)
 
 
-@post("environments/new", Right.ADMINISTER)
+@post("environments/new", Right.ADMINISTER, page="environments")
 def environment_new(request: HttpRequest) -> HttpResponse:
     form = request.POST
     try:
@@ -58,15 +58,18 @@ def environment(request: HttpRequest, name: str) -> HttpResponse:
     return respond(request, "fleet/environment", _context(request, select.environment_get(name)))
 
 
-def _context(request: HttpRequest, found: ServerEnvironment) -> dict[str, Any]:
+def _context(request: HttpRequest, found: ServerEnvironment, told: str = "") -> dict[str, Any]:
+    """Return what the page shows. told: a sentence that it shows in another place."""
     models = select.unwanted(found).values_list("name", flat=True)[:SELECTABLE] if found.driven else []
     page = page_of(request, list(found.servers.all()))
-    replicas = replicas_of(found) if found.in_kubernetes else None
+    replicas = replicas_of(found, told) if found.in_kubernetes else None
+    failed = [found.lookup_error] if found.lookup_error else []
     pods = page_of(request, pod_standings(found, replicas.pods if replicas is not None else []), by="pods")
     return {
         "environment": found,
         "page": page,
         "replicas": replicas,
+        "trouble": replicas.trouble if replicas is not None else untold(failed, told),
         "pods": pods,
         "standings": select.standings(found, list(page)),
         "wishes": select.wishes(found),
@@ -79,7 +82,7 @@ def _context(request: HttpRequest, found: ServerEnvironment) -> dict[str, Any]:
     }
 
 
-@post("environments/<slug:name>/change", Right.ADMINISTER)
+@post("environments/<slug:name>/change", Right.ADMINISTER, page="environment")
 def environment_change(request: HttpRequest, name: str) -> HttpResponse:
     """Save the settings of the form, or look up the servers to which they lead."""
     found, form = select.environment_get(name), request.POST
@@ -91,7 +94,8 @@ def environment_change(request: HttpRequest, name: str) -> HttpResponse:
         change = {"environment": found, "actor": actor_of(request), **given}
         if "check" in form:
             check = check_source(services.environment_with(**change))
-            context = {**_context(request, found), "check": check, "checked": "the settings", "typed": form}
+            shown = _context(request, found, " ".join(check.problems))
+            context = {**shown, "check": check, "checked": "the settings", "typed": form}
             return render(request, "fleet/environment.html", context)
         services.environment_update(**change)
     except DashboardError as error:
@@ -113,7 +117,7 @@ def environment_remove(request: HttpRequest, name: str) -> HttpResponse:
     return call_service(request, services.environment_delete, done, "environments", environment=found)
 
 
-@post("environments/<slug:name>/servers", Right.ADMINISTER)
+@post("environments/<slug:name>/servers", Right.ADMINISTER, page="environment")
 def environment_server_new(request: HttpRequest, name: str) -> HttpResponse:
     """Check the server of the form, or add it."""
     found, form = select.environment_get(name), request.POST
@@ -138,7 +142,7 @@ def environment_server_new(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "fleet/environment.html", context, status=status)
 
 
-@post("environments/<slug:name>/servers/<slug:server>/check", Right.ADMINISTER)
+@post("environments/<slug:name>/servers/<slug:server>/check", Right.ADMINISTER, page="environment")
 def environment_server_check(request: HttpRequest, name: str, server: str) -> HttpResponse:
     found = select.member_get(name, server)
     check: Check = check_server(found, CONNECTIONS)

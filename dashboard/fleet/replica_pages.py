@@ -26,10 +26,13 @@ def replicas(request: HttpRequest, name: str) -> HttpResponse:
     return respond(request, "fleet/replicas", _context(request, _in_kubernetes(name)))
 
 
-def _context(request: HttpRequest, found: ServerEnvironment) -> dict[str, Any]:
+def _context(request: HttpRequest, found: ServerEnvironment, refused: str = "") -> dict[str, Any]:
+    replicas = select.replicas_of(found, refused)
     return {
         "environment": found,
-        "replicas": select.replicas_of(found),
+        "replicas": replicas,
+        "trouble": replicas.trouble,
+        "refused": refused,
         "page": page_of(request, select.replica_events(found)),
         "kinds": KINDS,
         "spans": SPANS,
@@ -43,7 +46,7 @@ def replicas_chart(request: HttpRequest, name: str) -> JsonResponse:
     return JsonResponse(select.readings(_in_kubernetes(name), timedelta(hours=_hours(request))))
 
 
-@post("environments/<slug:name>/replicas/set", Right.OPERATE)
+@post("environments/<slug:name>/replicas/set", Right.OPERATE, page="replicas")
 def replicas_change(request: HttpRequest, name: str) -> HttpResponse:
     """Set the number of the form, if the workload still has the number that the page showed. A refused number stays typed."""
     found = _in_kubernetes(name)
@@ -53,7 +56,7 @@ def replicas_change(request: HttpRequest, name: str) -> HttpResponse:
             raise Invalid.at("replicas", "no number of replicas is given")
         replicas_set(environment=found, replicas=number, seen=seen, actor=actor_of(request))
     except DashboardError as error:
-        context = {**_context(request, found), "refused": error.message, "typed": request.POST.get("replicas", "")}
+        context = {**_context(request, found, error.message), "typed": request.POST.get("replicas", "")}
         return render(request, "fleet/replicas.html", context, status=status_of(error))
     messages.success(request, f"{name} is scaled to {number}. Its pods come or go in some seconds.")
     return redirect("replicas", name)

@@ -19,7 +19,7 @@ def store_import(request: HttpRequest) -> HttpResponse:
     return _page(request, request.GET.get("folder", ""))
 
 
-@post("models/import/start", Right.UPLOAD_CODE)
+@post("models/import/start", Right.UPLOAD_CODE, page="store_import")
 def store_import_start(request: HttpRequest) -> HttpResponse:
     folder = request.POST.get("folder", "")
     try:

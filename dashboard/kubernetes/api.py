@@ -66,6 +66,15 @@ class _Part(TypedDict):
     metadata: NotRequired[_ListMeta | None]
 
 
+_RULE = "apiGroups [{}], resources [{}] and verbs [{}]"
+_RULES = re.compile(r"apiGroups \[[^]]*\], resources \[[^]]*\] and verbs \[[^]]*\]")
+
+
+def rules_in(said: str) -> list[str]:
+    """Return the rules of a Role that a sentence asks for."""
+    return _RULES.findall(said)
+
+
 class Denied(Forbidden):
     """The cluster lets the dashboard's account not do something. rule: what a Role must have."""
 
@@ -141,7 +150,7 @@ class Cluster:
         if status == 403:
             verb = {"PUT": "update"}.get(method, "get" if name else "list")
             group = kind.group or '""'
-            rule = f"apiGroups [{group}], resources [{kind.resource}] and verbs [{verb}]"
+            rule = _RULE.format(group, kind.resource, verb)
             return Denied(
                 f"{at} does not let {_user(content)} {verb} {kind.resource} (403): a Role of namespace {self.namespace} must "
                 f"have a rule with {rule}, and a RoleBinding must give it to that account",

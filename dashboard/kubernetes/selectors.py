@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from dashboard.kubernetes.api import WORKLOADS
+from dashboard.kubernetes.api import WORKLOADS, rules_in
 from dashboard.kubernetes.pods import PodRow
 from dashboard.kubernetes.workloads import AutoscalerRow, WorkloadRow
 from dashboard.models import ClusterLook, ReplicaCount, ReplicaEvent, Server, ServerEnvironment
@@ -61,14 +61,15 @@ class Readings(TypedDict):
     server: str
 
 
-def replicas_of(environment: ServerEnvironment) -> Replicas:
-    """Return what pages, REST and commands tell of an environment's replicas. An API that does not answer is in its trouble."""
+def replicas_of(environment: ServerEnvironment, told: str = "") -> Replicas:
+    """Return what pages, REST and commands tell of an environment's replicas. An API that does not answer is in its trouble.
+
+    told: a sentence that the reader has already; the trouble does not repeat it.
+    """
     look, count = _look_of(environment), environment.replica_counts.first()
     workloads, autoscalers = (look.workloads, look.autoscalers) if look is not None else ([], [])
     looked_at = look.looked_at if look is not None and look.looked_at > environment.created_at else None
-    failed = environment.lookup_error  # it says the same of the API, and what this means for the servers
-    seen = [one for one in look.trouble if not failed.startswith(one)] if look is not None else []
-    trouble = [failed, *seen] if failed else seen
+    trouble = said_once(environment.lookup_error, look.trouble if look is not None else [])
     return Replicas(
         looked_at=looked_at,
         stale=looked_at is not None and (bool(trouble) or timezone.now() - looked_at > STALE),
@@ -77,11 +78,31 @@ def replicas_of(environment: ServerEnvironment) -> Replicas:
         pods=look.pods if look is not None else [],
         workloads=workloads,
         autoscalers=autoscalers,
-        trouble=trouble,
+        trouble=untold(trouble, told),
         least=environment.replicas_min,
         most=environment.replicas_max,
         refusal=refusal(environment, workloads, autoscalers),
     )
+
+
+def said_once(failed: str, seen: Sequence[str]) -> list[str]:
+    """Return what failed, as sentences of which none repeats another.
+
+    failed: why the servers could not be looked up, and what this means for them; "" if they were. seen: why the look at the
+    pods, which asks the same API for more, failed or is not whole.
+    """
+    more = [one for one in seen if not failed.startswith(one)]
+    if rules := rules_in(failed):  # the look says which other rights are missing
+        lacking = [rule for one in more for rule in rules_in(one) if rule not in rules]
+        failed += f". The Role also lacks {'; '.join(lacking)}" if lacking else ""
+        more = [one for one in more if not rules_in(one)]
+    return [failed, *more] if failed else more
+
+
+def untold(trouble: Sequence[str], told: str) -> list[str]:
+    """Return the sentences that do not say what a reader was told."""
+    rules = set(rules_in(told))
+    return [one for one in trouble if not ((told and one.startswith(told)) or rules.intersection(rules_in(one)))]
 
 
 def last_workloads(environment: ServerEnvironment) -> list[WorkloadRow]:

@@ -81,11 +81,6 @@ class Told(NamedTuple):
     answer: NotedAnswer
 
 
-def noted_store(*, server: Server, answer: NotedAnswer) -> None:
-    """Store the spans that a server told, as `noted_store_all`."""
-    noted_store_all([Told(server, answer)])
-
-
 def noted_store_all(several: Sequence[Told]) -> None:
     """Store the spans that servers told. Spans that are stored already stay as they are."""
     requests: list[NotedRequest] = []

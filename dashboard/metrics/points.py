@@ -65,7 +65,7 @@ class Point(Message):
         self.server = server
         self.tick = tick
         self.states = states
-        self._parts = parts
+        self.parts = parts
         self._head = {"type": "point", "server": server, "at": tick.time}
         if missing is not None:
             self._head["missing"] = missing
@@ -88,16 +88,6 @@ class Point(Message):
             self._changed = found | (mine.floors ^ others.floors)
         self._before = before.number
 
-    def sums(self, ticks: Sequence[Tick]) -> bool:
-        """Return whether the memory of this sum is that of these ticks."""
-        same = [(one.memory, one.floors) for one in ticks]
-        mine = [(one.tick.memory, one.tick.floors) for one in self._parts]
-        return len(same) == len(mine) and all(
-            one is other
-            for pair, others in zip(same, mine, strict=True)
-            for one, other in zip(pair, others, strict=True)
-        )
-
     def text(self, model: str = "", number: int = 0) -> str:
         changes = not model and number == self._before > 0
         if (model, changes) not in self._texts:
@@ -119,7 +109,7 @@ class Point(Message):
                 if name == model
                 for label, usage in usages.items()
             }
-            body["servers"] = {server_key(one.server): _drawn(one.figures_of(model)) for one in self._parts}
+            body["servers"] = {server_key(one.server): _drawn(one.figures_of(model)) for one in self.parts}
             body["states"] = self._states_of(model)
         else:
             body["total"] = self._figures(list(self.tick.models.values()))
@@ -136,7 +126,7 @@ class Point(Message):
     def _states_of(self, model: str) -> dict[str, str]:
         """Return the state of each version: in a sum, the one that it has on most servers."""
         found: dict[str, list[str]] = defaultdict(list)
-        for point in self._parts or (self,):
+        for point in self.parts or (self,):
             for (name, version), state in point.states.items():
                 if name == model:
                     found[str(version)].append(state)
@@ -179,7 +169,7 @@ def together(points: Sequence[Point], missing: list[str], before: Message | None
         for key, several in point.tick.instances.items():
             instances[key] |= {f"{label} {server_key(point.server)}": usage for label, usage in several.items()}
     ticks = [point.tick for point in points]
-    memory, floors = _memory_together(ticks, before)
+    memory, floors = _memory_together(points, before)
     tick = Tick(
         time=max(one.time for one in ticks),
         seconds=sum(one.seconds for one in ticks) / len(ticks),
@@ -192,14 +182,19 @@ def together(points: Sequence[Point], missing: list[str], before: Message | None
     return Point("", tick, {}, missing, points)
 
 
-def _memory_together(ticks: Sequence[Tick], before: Message | None) -> tuple[dict[Key, int], frozenset[Key]]:
+def _memory_together(points: Sequence[Point], before: Message | None) -> tuple[dict[Key, int], frozenset[Key]]:
     """Return what the versions hold on all servers. With many models that is much work, so it is done when it has changed."""
-    if isinstance(before, Point) and before.sums(ticks):
+    held = _held(points)
+    if isinstance(before, Point) and held == _held(before.parts):
         return before.tick.memory, before.tick.floors
-    memory: Counter[Key] = Counter()
-    for one in ticks:
-        memory.update(one.memory)
-    return dict(memory), frozenset().union(*(one.floors for one in ticks))
+    total: Counter[Key] = Counter()
+    for memory, _ in held:
+        total.update(memory)
+    return dict(total), frozenset().union(*(floors for _, floors in held))
+
+
+def _held(points: Sequence[Point]) -> list[tuple[dict[Key, int], frozenset[Key]]]:
+    return [(one.tick.memory, one.tick.floors) for one in points]
 
 
 def _processes(several: Iterable[ProcessGauges]) -> ProcessGauges:

@@ -32,7 +32,7 @@ def replays(request: HttpRequest, name: str, capture: str) -> HttpResponse:
     return respond(request, "replays/replays", _context(request, name, capture))
 
 
-@post(f"{_REPLAYS}/start", CLIENT_DATA, name="replay_start")
+@post(f"{_REPLAYS}/start", CLIENT_DATA, name="replay_start", page="replays")
 def start(request: HttpRequest, name: str, capture: str) -> HttpResponse:
     """Begin a replay, and show it; if that is refused, keep the form."""
     context, given = _context(request, name, capture), request.POST
@@ -50,7 +50,7 @@ def start(request: HttpRequest, name: str, capture: str) -> HttpResponse:
     return redirect("replay", name, capture, found.pk)
 
 
-@post(f"{_REPLAYS}/gate", Right.OPERATE, name="replay_gate")
+@post(f"{_REPLAYS}/gate", Right.OPERATE, name="replay_gate", page="replays")
 def gate(request: HttpRequest, name: str, capture: str) -> HttpResponse:
     """Make a replay of this capture the gate of the model, or remove the gate; if that is refused, keep the form."""
     context, given = _context(request, name, capture), request.POST
@@ -75,7 +75,7 @@ def replay(request: HttpRequest, name: str, capture: str, pk: int) -> HttpRespon
     return respond(request, "replays/replay", _replay_context(request, name, capture, pk))
 
 
-@post(f"{_REPLAYS}/<int:pk>/worst", CLIENT_DATA, name="replay_worst")
+@post(f"{_REPLAYS}/<int:pk>/worst", CLIENT_DATA, name="replay_worst", page="replay")
 def worst(request: HttpRequest, name: str, capture: str, pk: int) -> HttpResponse:
     """Show a replay with the requests that differ most, after an audit entry. It is a POST, so that no link reads them."""
     context = _replay_context(request, name, capture, pk)

@@ -265,7 +265,7 @@ def cancel(request: HttpRequest, pk: str) -> HttpResponse:
     return call_service(request, upload_cancel, done, "jobs", upload=found)
 
 
-@post("uploads/<uuid:pk>/convert", Right.UPLOAD_DATA, name="upload_convert")
+@post("uploads/<uuid:pk>/convert", Right.UPLOAD_DATA, name="upload_convert", page="upload")
 def convert(request: HttpRequest, pk: str) -> HttpResponse:
     """Start a conversion; if it is refused, keep the form."""
     found = upload_get(pk)
@@ -279,7 +279,7 @@ def convert(request: HttpRequest, pk: str) -> HttpResponse:
     return redirect("upload", pk=found.pk)
 
 
-@post("uploads/<uuid:pk>/publish", Right.UPLOAD_DATA, name="upload_publish")
+@post("uploads/<uuid:pk>/publish", Right.UPLOAD_DATA, name="upload_publish", page="upload")
 def publish(request: HttpRequest, pk: str) -> HttpResponse:
     """Publish the posted text; if it is refused, keep it in the form."""
     found = upload_get(pk)

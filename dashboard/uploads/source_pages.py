@@ -16,7 +16,7 @@ from repository.core.errors import RepositoryError
 from repository.core.layout import check_name
 
 
-@post("models/new/fetch", Right.UPLOAD_DATA)
+@post("models/new/fetch", Right.UPLOAD_DATA, page="model_new")
 def source_fetch(request: HttpRequest) -> HttpResponse:
     """Begin an upload from a source; if that is refused, show the form again with the reason at its field."""
     typed = {name: text for name, text in request.POST.items() if isinstance(text, str)}

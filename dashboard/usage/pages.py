@@ -51,7 +51,7 @@ def csv_file(request: HttpRequest) -> HttpResponse:
     return HttpResponse(text, content_type="text/csv; charset=utf-8", headers=headers)
 
 
-@post("usage/quotas", Right.ADMINISTER)
+@post("usage/quotas", Right.ADMINISTER, page="usage")
 def quota_new(request: HttpRequest) -> HttpResponse:
     """Set a quota; if that is refused, keep the form."""
     given = {name: request.POST.get(name, "").strip() for name in ("of", "name", *Quota.LIMITS)}

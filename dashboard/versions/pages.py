@@ -194,7 +194,7 @@ def version_make_live(request: HttpRequest, name: str, number: int) -> HttpRespo
     return call_service(request, version_services.release_promote, done, "model_releases", name, **given)
 
 
-@post("models/<str:name>/aliases", Right.OPERATE)
+@post("models/<str:name>/aliases", Right.OPERATE, page="model_versions")
 def model_aliases(request: HttpRequest, name: str) -> HttpResponse:
     """Set the aliases of versions from a form with `alias` and `number` in each row; a row with only one of them is removed."""
     model, base = select.model_get(name), base_release(request)
@@ -230,7 +230,7 @@ def _names_typed(model: Model, rows: list[tuple[str, str]]) -> dict[str, int]:
     return names
 
 
-@post("models/<str:name>/retention", Right.OPERATE)
+@post("models/<str:name>/retention", Right.OPERATE, page="model_versions")
 def model_retention(request: HttpRequest, name: str) -> HttpResponse:
     typed = {field: request.POST.get(field, "").strip() for field in ("count", "days")}
     try:

@@ -41,15 +41,21 @@ from repository.core.errors import RepositoryError
 logger = logging.getLogger(__name__)
 
 BUSY_INTERVAL_S = 0.2
-CALM_INTERVAL_S, CALM_S = 0.5, 0.005  # the second for each server: of 200, each looks once a second what is wanted
+# While nothing is to be done, a server looks so often what is wanted: the first, or the second for each server if that is
+# longer. So many servers look together as often as 200 of them, and each notices a wish later by as much.
+CALM_INTERVAL_S, CALM_S = 0.5, 0.005
 INDEX_INTERVAL_S = 1.0
 # The same while the live feed tells what changes, and everything is as it should be: of a bundled server, and of another one.
+# Only what the feed does not tell is noticed as late as that, such as a model that somebody put into the repository.
 FED_INTERVAL_S, FED_FAR_INTERVAL_S = 5.0, 10.0
-ROW_S = 1e-4  # the same for each row of the index, which takes about as long to read: one of 10,000 rows once a second
+# From the begin of an index to the next, for each of its rows: one of 10,000 rows is read once a second at most. Longer leaves
+# more CPU time to other servers, and the states of many models are known later. A row takes about as long to read.
+ROW_S = 1e-4
 FED_S = 2.5  # a feed whose last event is older does not tell
 LOST_S = 10.0  # a server that has been away for longer is asked each second
 SEEN_INTERVAL_S = 5.0
-RECORDED_MOST = 500  # models whose states are recorded at once
+# The most models whose states are recorded at once: the one thread of the database does other work between two parts.
+RECORDED_MOST = 500
 CONCURRENT_LOADS = 4
 LONG_S = 30.0  # a load that takes longer may hang, so that others no longer wait for it
 BREAK_OFF_S = 5.0  # a load that is no longer wanted is cancelled after this time
@@ -362,22 +368,21 @@ class Reconciler:
         found: dict[str, list[VersionStatus]] = defaultdict(list)
         for status in statuses:
             found[status.name].append(status)
-        before, changed = self._recorded, None
+        before, changed = self._recorded, set(found)
         if before is not None:
             changed = {name for name in found.keys() | before.keys() if found.get(name) != before.get(name)}
             changed |= self._unsure | (names ^ self._names)
             if not changed:
                 return
-            statuses = [status for name in changed for status in found.get(name, ())]
         self._recorded, self._unsure = None, set()  # if the database does not answer, everything is recorded again
-        several = sorted(found if changed is None else changed)
-        if len(several) > RECORDED_MOST:  # the one thread of the database is left to other work meanwhile
-            for start in range(0, len(several), RECORDED_MOST):
-                part = several[start : start + RECORDED_MOST]
-                told = [status for name in part for status in found.get(name, ())]
-                await self._together.do(_record, Report(self.server, told, set(part)))
-        if changed is None or len(several) <= RECORDED_MOST:
-            await self._together.do(_record, Report(self.server, statuses, changed))
+        ordered = sorted(changed)
+        starts = range(0, len(ordered), RECORDED_MOST)
+        parts: list[set[str] | None] = [set(ordered[start : start + RECORDED_MOST]) for start in starts]
+        if before is None:
+            parts[-1:] = [None]  # the last one is about all models, also those that have gone
+        for part in parts:
+            told = [status for status in statuses if part is None or status.name in part]
+            await self._together.do(_record, Report(self.server, told, part))
         self._recorded, self._names = found, names
 
     async def _returned(self, names: list[str], states: dict[str, set[str]]) -> None:

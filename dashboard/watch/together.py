@@ -26,12 +26,15 @@ logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-READ_S = 0.4  # the age up to which servers share a reading
-STORE_S = 0.5  # the seconds that come in this time are stored together
+# The age up to which servers share a reading: longer means fewer queries, and what is wanted is noticed later by as much.
+READ_S = 0.4
+# The pause between two stores of what feeds tell: longer means fewer transactions, and charts that are later by as much.
+STORE_S = 0.5
 MOST = 50  # the most servers in one transaction, so that none takes long
 CHECKED_S = 1.0
-# A call waits for so long for other servers, multiplied by their number: one server does not wait, and the loads of a change on
-# 200 servers need fewer calls.
+# A call waits for calls of other servers: for the first time, multiplied by the number of servers, and at most for the second.
+# Longer means fewer transactions of more servers each, and every load takes longer by as much. So one server hardly waits, and
+# the most is a small part of a load.
 GATHER_S, GATHER_MOST_S = 0.0005, 0.1
 
 

@@ -2,8 +2,7 @@
 
 /livez asks neither the database nor any other program: no answer means that this process must be replaced.
 /readyz has status 200 if pages and REST are answered, and 503 if the database does not answer. A database that accepts no
-writes for a while counts as ready: reads continue, and a request that writes waits and reports its error. /healthz is the
-older name of /readyz, and a view.
+writes for a while counts as ready: reads continue, and a request that writes waits and reports its error.
 """
 
 import json
@@ -11,10 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from channels.db import database_sync_to_async
-from django.contrib.auth.decorators import login_not_required
 from django.db import Error, connection
-from django.http import HttpRequest, JsonResponse
-from django.views.decorators.http import require_safe
 
 from dashboard.postgresql.presence import PRESENCE
 
@@ -48,12 +44,6 @@ def answer_health(application: _Application) -> _Application:
         await send({"type": "http.response.body", "body": body})
 
     return answered
-
-
-@login_not_required
-@require_safe
-def healthz(request: HttpRequest) -> JsonResponse:
-    return JsonResponse({"status": _OK}) if _answers() else JsonResponse({"status": _AWAY}, status=503)
 
 
 def _answers() -> bool:

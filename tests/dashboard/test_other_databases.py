@@ -252,10 +252,16 @@ def test_a_database_that_takes_connections_and_says_nothing_is_given_up(
 
 
 ASKS_HEALTH = """
+import asyncio
 import django
+import httpx
 django.setup()
-from django.test import Client
-answer = Client(headers={"host": "localhost"}).get("/healthz")
+from dashboard.web.health import READINESS, answer_health
+async def ask():
+    transport = httpx.ASGITransport(app=answer_health(None))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=None) as client:
+        return await client.get(READINESS)
+answer = asyncio.run(ask())
 print(answer.status_code, answer.json()["status"])
 """
 

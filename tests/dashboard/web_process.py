@@ -85,6 +85,6 @@ def listening(data: Path, *program: str) -> Iterator[tuple[str, psutil.Process]]
 
 def answers(address: str) -> bool:
     try:
-        return httpx.get(f"{address}/healthz", trust_env=False, timeout=PATIENCE_S).status_code == 200
+        return httpx.get(f"{address}/readyz", trust_env=False, timeout=PATIENCE_S).status_code == 200
     except httpx.HTTPError:
         return False

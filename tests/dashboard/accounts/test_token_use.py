@@ -32,7 +32,7 @@ browser = Client()
 browser.force_login(user)
 print(browser.cookies["slipway_session"].value)
 """
-READS = ("/api/v1/me", "/api/v1/models", "/api/v1/servers", "/api/v1/jobs", "/healthz")
+READS = ("/api/v1/me", "/api/v1/models", "/api/v1/servers", "/api/v1/jobs", "/readyz")
 PAGES = ("/", "/models/", "/jobs/", "/servers/", "/settings/")
 
 

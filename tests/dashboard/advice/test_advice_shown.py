@@ -12,7 +12,7 @@ from rest_framework.test import APIClient
 from dashboard.advice import selectors
 from dashboard.advice.candidates import setting_of
 from dashboard.advice.simulation import ServiceTime
-from dashboard.metrics.samples import Sample, encode
+from dashboard.metrics.samples import FINE, Sample, encode
 from dashboard.models import MetricSample, Model, Release, ReleaseSpan, Server, Version
 from dashboard.releases.selectors import current_document
 from tests.dashboard.advice.shapes import poisson, traffic
@@ -103,6 +103,30 @@ def test_samples_from_before_the_configuration_served_do_not_count(
     store(server, model)
     ReleaseSpan.objects.filter(model=model).update(started_at=timezone.now())
     assert "0 of 1,000 requests" in api.get("/api/v1/models/relu/advice").json()["reason"]
+
+
+def test_of_several_servers_the_one_that_was_asked_most_in_the_last_two_minutes_is_advised(
+    model: Model, server: Server, api: APIClient
+) -> None:
+    at = {"http_url": "http://far:8000", "grpc_url": "far:8001", "metrics_url": "http://far:8002"}
+    far = Server.objects.create(name="far", environment=server.environment, **at)
+    serve(model, far)
+    ReleaseSpan.objects.filter(server=far).update(started_at=timezone.now() - timedelta(minutes=1))
+    store(server, model, requests=400)
+    store(far, model)
+
+    def asked(of: Server, ago_s: int, requests: int) -> None:
+        data = encode(Sample({"success": requests}))
+        place = {"model_name": model.name, "version": 1, "resolution": FINE, "at": int(time.time()) - ago_s}
+        MetricSample.objects.create(server=of, data=data, **place)
+
+    asked(server, 60, 400)
+    asked(server, 180, 9000)
+    asked(far, 60, 2000)
+    assert api.get("/api/v1/models/relu/advice").json()["reason"] == ""
+    selectors._kept.clear()
+    asked(server, 30, 2000)
+    assert "400 of 1,000 requests" in api.get("/api/v1/models/relu/advice").json()["reason"]
 
 
 def test_a_model_that_does_not_serve_gets_no_advice(relu: Version, api: APIClient) -> None:

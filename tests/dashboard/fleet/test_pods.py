@@ -1,13 +1,14 @@
 """Pods with reasons, why their number changed, and setting it within bounds."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from html import unescape
 from threading import Event
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urljoin, urlsplit
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -22,7 +23,7 @@ from dashboard.kubernetes.look import look_at
 from dashboard.kubernetes.pods import Pod, pod_row
 from dashboard.kubernetes.selectors import last_workloads, pod_standings, readings, replicas_of
 from dashboard.kubernetes.services import KEPT, look_record
-from dashboard.models import AuditEntry, ClusterLook, ReplicaCount, ReplicaEvent, ServerEnvironment
+from dashboard.models import AuditEntry, ClusterLook, ReplicaCount, ReplicaEvent, Server, ServerEnvironment
 from dashboard.shared.exceptions import Unavailable
 from tests.dashboard.conftest import text_of
 from tests.dashboard.fleet.stand_in import NONE, PATHS, answers, recorded, settings_for
@@ -161,6 +162,73 @@ def test_missing_rights_are_said_once_and_all_else_goes_on(
     # Other pods are meant from now on, of which nothing is known.
     root.patch("/api/v1/environments/eu", {"kubernetes_selector": "prod/app=other"}, format="json")
     assert (ReplicaEvent.objects.count(), ReplicaCount.objects.count()) == (0, 0)
+
+
+def main_of(page: str) -> str:
+    """Return a page without what surrounds all pages."""
+    return unescape(page.partition("<main")[2].partition("</main>")[0])
+
+
+def test_a_cluster_that_allows_nothing_is_said_in_one_note(
+    cluster: FileServer, eu: ServerEnvironment, root: APIClient, as_person: Callable[..., Client]
+) -> None:
+    answers(cluster, hpas=NONE)
+    look(eu)
+    denies(cluster, *PATHS)
+    watching((lambda: None, lambda: "deployments" in str(_trouble(root))), driving=False)
+    (said,) = root.get("/api/v1/environments/eu/replicas").data["trouble"]
+    for resource in ("pods", "deployments", "horizontalpodautoscalers", "events"):
+        assert said.count(f"resources [{resource}]") == 1, resource
+    assert "the servers that it led to stay" in said
+    operator = as_person("operate")
+    for address in ("/environments/eu/", "/environments/eu/replicas/"):
+        page = main_of(text_of(operator, address))
+        assert page.count('class="note ') == page.count(said[1:]) == 1, address
+    refused = operator.post("/environments/eu/replicas/set", {"replicas": "3", "seen": "8"})
+    page = main_of(refused.content.decode())
+    assert (refused.status_code, page.count('class="note ')) == (403, 1)
+    assert "does not let system:serviceaccount:prod:slipway get deployments (403)" in page
+    settings = {"check": "1", "kubernetes_selector": "prod/app=triton", "kubernetes_address": cluster.url}
+    administrator = as_person(is_superuser=True)
+    page = main_of(administrator.post("/environments/eu/change", settings).content.decode())
+    assert page.count('class="note ') == page.count("list pods (403)") == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "by"),
+    [
+        ("/environments/eu/replicas/set", "page"),
+        ("/environments/eu/change", "page"),
+        ("/environments/eu/change", "pods"),
+    ],
+)
+def test_a_page_that_answers_a_refused_form_leads_on_to_its_other_pages(
+    cluster: FileServer, eu: ServerEnvironment, as_person: Callable[..., Client], address: str, by: str
+) -> None:
+    real = recorded()["pods"]["items"][0]
+    pods = [{**real, "metadata": {**real["metadata"], "name": f"pod-{number}"}} for number in range(60)]
+    answers(cluster, pods={"items": pods})
+    look(eu)
+    for number in range(60):
+        at = {"http_url": f"http://10.0.0.{number}:8000", "grpc_url": "x", "metrics_url": "http://x"}
+        Server.objects.create(name=f"server-{number:02}", environment=eu, **at)
+        event = {
+            "uid": str(number),
+            "at": timezone.now(),
+            "kind": "set",
+            "reason": "",
+            "about": "",
+            "said": f"number {number}",
+        }
+        eu.replica_events.create(bad=False, **event)
+    client = as_person(is_superuser=True)
+    refused = client.post(address, {"replicas": "99", "replicas_max": "-1"})
+    assert refused.status_code == 400
+    (link,) = re.findall(rf'href="([^"]*\b{by}=2)"', refused.content.decode())
+    shown = client.get(urljoin(address, link), follow=True)
+    assert shown.status_code == 200
+    assert shown.templates[0].name == refused.templates[0].name
+    assert "Page 2 of 2" in shown.content.decode()
 
 
 def _trouble(root: APIClient) -> object:

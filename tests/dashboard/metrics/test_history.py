@@ -21,7 +21,7 @@ from dashboard.metrics.selectors import (
     metrics_versions,
 )
 from dashboard.metrics.services import metrics_prune, metrics_store_tick
-from dashboard.metrics.usage import figures
+from dashboard.metrics.usage import Usage, combine, combine_packed, figures, unpack
 from dashboard.models import AuditEntry, MetricSample, Model, Release, ReleaseSpan, Server, ServerEvent
 from dashboard.releases.selectors import releases_served
 from dashboard.shared.choices import EventKind
@@ -260,6 +260,19 @@ def test_the_phases_of_a_request_add_up_to_its_computation():
     shown = figures(one, 1.0)
     assert (shown["input_ms"], shown["infer_ms"], shown["output_ms"]) == (0.5, 3, 1.5)
     assert shown["compute_ms"] == 5
+
+
+def test_rows_add_up_as_they_are_stored_to_what_they_add_up_to_unpacked():
+    some = usage(98, 1000, fail=2, pending=3), usage(2, 100_000, pending=7), Usage(), usage(1, 1000, fail=1, pending=4)
+    packed = [one.pack() for one in some]
+    assert unpack(combine_packed(packed)) == combine(some)
+    assert combine_packed(packed)["pending"] == 7, "the highest"
+    assert combine_packed(packed)["failures"] == ["BACKEND", 3]
+    assert packed == [one.pack() for one in some], "what is added stays"
+    whole = combine_packed(packed)
+    without = {name: value for name, value in whole.items() if name not in ("request", "success")}
+    assert combine_packed(packed, without=("request", "success")) == without
+    assert combine_packed([]) == {}
 
 
 def test_hours_that_an_upgrade_lacks_are_made_a_few_at_a_time_and_charts_stay_whole(server: Server):

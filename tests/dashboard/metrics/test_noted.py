@@ -7,7 +7,16 @@ from django.contrib.auth import get_user_model
 from django.test import Client
 from rest_framework.test import APIClient
 
-from dashboard.metrics.noted import KEPT_S, MOST, Wanted, failure_causes, noted_prune, noted_requests, noted_store
+from dashboard.metrics.noted import (
+    KEPT_S,
+    MOST,
+    Told,
+    Wanted,
+    failure_causes,
+    noted_prune,
+    noted_requests,
+    noted_store_all,
+)
 from dashboard.models import FailureCount, Model, NotedRequest, Server
 from dashboard.servers.messages import NotedAnswer, NotedSpan, ToldRequest
 
@@ -50,7 +59,7 @@ def answer(*spans: NotedSpan) -> NotedAnswer:
 
 def test_a_span_that_is_read_twice_is_stored_once(server: Server):
     for _ in range(2):
-        noted_store(server=server, answer=answer(span(1, NOW, (900, 500), failures=3)))
+        noted_store_all([Told(server, answer(span(1, NOW, (900, 500), failures=3)))])
     assert [row.duration_us for row in noted_requests(Wanted("digits", NOW, NOW + 9), failed=False)] == [
         900,
         500,
@@ -64,7 +73,7 @@ def test_a_span_that_is_read_twice_is_stored_once(server: Server):
 
 
 def test_the_phases_of_a_request_are_parts_of_its_time(server: Server):
-    noted_store(server=server, answer=answer(span(1, NOW, (1000,))))
+    noted_store_all([Told(server, answer(span(1, NOW, (1000,))))])
     [row] = noted_requests(Wanted("digits", NOW, NOW), failed=False)
     assert [(phase.name, phase.ms, phase.x, phase.width) for phase in row.phases] == [
         ("queue", 0.5, 0, 50), ("input", 0.01, 50, 1), ("compute", 0.25, 51, 25), ("output", 0.01, 76, 1),
@@ -75,7 +84,7 @@ def test_the_phases_of_a_request_are_parts_of_its_time(server: Server):
 
 def test_old_rows_are_thinned_out_and_counts_are_kept(server: Server):
     for number in range(30):
-        noted_store(server=server, answer=answer(span(number + 1, NOW + 60 * number, (100 + number,), failures=2)))
+        noted_store_all([Told(server, answer(span(number + 1, NOW + 60 * number, (100 + number,), failures=2)))])
     noted_prune(NOW + 4 * 3600)
     kept = noted_requests(Wanted("digits", NOW, NOW + 3600), failed=False)
     assert [row.duration_us for row in kept] == [129, 128, 127, 126, 125]
@@ -93,7 +102,7 @@ def test_what_a_strange_server_tells_is_kept_within_bounds(server: Server):
     odd["version"] = "one"
     late = span(2, NOW, (), failures=1)
     late["start"], late["causes"][0]["first"], late["causes"][0]["last"] = 1e300, -5.0, 1e300
-    noted_store(server=server, answer=answer(odd, late))
+    noted_store_all([Told(server, answer(odd, late))])
     [cause] = failure_causes(Wanted("digits", NOW, NOW + 9))
     assert cause.last_at.year > 2026
     assert NotedRequest.objects.count() == 1
@@ -104,7 +113,7 @@ def test_messages_are_shown_to_people_who_may_see_what_clients_sent(
     client: Client, server: Server, superuser: bool, sees: bool
 ):
     Model.objects.create(name="digits")
-    noted_store(server=server, answer=answer(span(1, NOW, (1000,), failures=3)))
+    noted_store_all([Told(server, answer(span(1, NOW, (1000,), failures=3)))])
     client.force_login(get_user_model().objects.create_user("ada", is_superuser=superuser))
     page = client.get(f"/models/digits/requests?from={NOW - 60}&to={NOW + 60}").content.decode()
     assert ("bad row #" in page, SECRET in page) == (sees, sees)
@@ -126,8 +135,8 @@ def many(server: Server) -> None:
     second["causes"][0]["cause"] = second["failed"][0]["cause"] = "no memory"
     answered = span(3, NOW, (800,))
     answered["version"] = "2"
-    noted_store(server=server, answer=answer(span(1, NOW, (900,), failures=3), second, answered))
-    noted_store(server=other, answer=answer(answered))
+    noted_store_all([Told(server, answer(span(1, NOW, (900,), failures=3), second, answered))])
+    noted_store_all([Told(other, answer(answered))])
     Model.objects.create(name="digits")
 
 

@@ -71,7 +71,7 @@ def command_line(pid: int) -> list[str]:
 
 
 def test_every_address_that_it_prints_answers(up: Up):
-    assert httpx.get(f"{up.dashboard_url}/healthz", timeout=PATIENCE_S).json() == {"status": "ok"}
+    assert httpx.get(f"{up.dashboard_url}/readyz", timeout=PATIENCE_S).json() == {"status": "ok"}
     assert httpx.get(f"{up.http_url}/v2/health/live", timeout=PATIENCE_S).status_code == 200
     assert "nv_" in httpx.get(f"http://{HOST}:{up.ports[3]}/metrics", timeout=PATIENCE_S).text
     for port in up.ports:

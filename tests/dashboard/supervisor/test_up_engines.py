@@ -26,7 +26,7 @@ pytestmark = [
 ]
 HUNG_AFTER_S = 15
 CLIENTS = 200
-PAGES = ("/models/", "/jobs/", "/api/v1/models", "/healthz")
+PAGES = ("/models/", "/jobs/", "/api/v1/models", "/readyz")
 
 
 class House:

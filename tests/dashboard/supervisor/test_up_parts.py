@@ -22,6 +22,7 @@ from dashboard.supervisor.backoff import DELAYS_S, STABLE_S, Backoff
 from dashboard.supervisor.installation import own_server_name
 from dashboard.supervisor.preflight import DataFolderLock, check_ports, lock_data_folder
 from dashboard.supervisor.probes import probe_http
+from dashboard.web.health import READINESS
 from repository.core import shutdown
 from serving.cli.command_line import parse
 
@@ -175,7 +176,7 @@ def test_a_dashboard_that_says_that_its_database_is_away_does_not_hang() -> None
 
         server = await asyncio.start_server(answer, HOST, 0)
         async with server:
-            return await probe_http(HOST, server.sockets[0].getsockname()[1], "/healthz", **how)
+            return await probe_http(HOST, server.sockets[0].getsockname()[1], READINESS, **how)
 
     assert asyncio.run(ask(any_status=True))
     assert not asyncio.run(ask())

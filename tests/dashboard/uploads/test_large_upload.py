@@ -139,7 +139,7 @@ def sent_until_answered(client: socket.socket, block: bytes, limit: int) -> int:
         ("POST", "/api/v1/models/relu/infer", 413),
         ("POST", "/api/v1/uploads", 413),
         ("POST", "/no/such/page", 404),
-        ("PUT", "/healthz", 405),
+        ("PUT", "/models/", 405),
     ],
 )
 def test_forty_bodies_of_strangers_are_refused_before_they_are_read(

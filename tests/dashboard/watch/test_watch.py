@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -32,9 +33,12 @@ from dashboard.models import (
     Version,
 )
 from dashboard.servers.client import AsyncServerClient
+from dashboard.servers.messages import IndexRow
+from dashboard.servers.server_state import Report
 from dashboard.shared.choices import DesiredState, EventKind, ServerStatus
-from dashboard.watch import watcher
+from dashboard.watch import reconciler, watcher
 from dashboard.watch.reconciler import Reconciler
+from dashboard.watch.together import Together
 from tests.dashboard.processes import FixedServer, fixed_server, server_client
 from tests.support import model_factory
 from tests.support.serving_process import PATIENCE_S
@@ -59,12 +63,12 @@ def nothing() -> None:
     pass
 
 
-def watch(server: Server, *phases: Phase) -> None:
+def watch(server: Server, *phases: Phase, together: Together | None = None) -> None:
     """Run a reconciler; in each phase do something, then wait for its condition."""
 
     async def scenario() -> None:
         async with AsyncServerClient(server) as client:
-            running = asyncio.create_task(Reconciler(server, client, FeedReader()).run())
+            running = asyncio.create_task(Reconciler(server, client, FeedReader(), together).run())
             try:
                 for act, condition in phases:
                     await asyncio.to_thread(act) if act.__name__ in ("start", "kill") else await sync_to_async(act)()
@@ -284,6 +288,84 @@ def test_a_watcher_that_comes_back_finds_everything_in_step(inference: FixedServ
     ServerState.objects.filter(server=server).update(state=ServerStatus.RUNNING)
     watch(server, (nothing, lambda: server_ready(server)))
     assert len(events(EventKind.MODEL_LOADED)) == 1
+
+
+class Noting(Together):
+    """Notes the models of each report, None for all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reports: list[list[str] | None] = []
+
+    async def do(self, work: Callable[[list[Any]], None], item: Any, pause: float = 0.0) -> None:
+        if isinstance(item, Report):
+            self.reports.append(None if item.models is None else sorted(item.models))
+        await super().do(work, item, pause)
+
+
+def test_what_a_server_has_of_many_models_is_recorded_in_parts(
+    inference: FixedServer, repository: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The one thread of the database does other work between two of them."""
+    names = ("a", "b", "c", "d", "e")
+    for name in names:
+        model_factory.onnx_identity(repository, name)
+        want(name)
+    server = inference.row()
+    watch(server, (inference.start, lambda: ready(*names)() and server_ready(server)))
+    monkeypatch.setattr(reconciler, "RECORDED_MOST", 2)
+    noting = Noting()
+
+    def forget() -> None:
+        ModelState.objects.filter(model_name__in=names).delete()
+        ModelState.objects.create(server=server, model_name="gone", version=1, state="READY")
+
+    def unload() -> None:
+        Model.objects.update(desired_state=DesiredState.UNLOADED, generation=F("generation") + 1)
+
+    forget()
+    watch(server, (nothing, ready(*names)), (unload, ready()), together=noting)
+    assert noting.reports[:3] == [["a", "b"], ["c", "d"], None], "the last one is about all, so that what is gone goes"
+    assert {len(models) for models in noting.reports[3:] if models is not None} <= {1, 2}
+    assert None not in noting.reports[3:]
+
+
+def test_the_index_of_a_server_is_read_again_only_when_its_feed_tells_of_a_change(
+    inference: FixedServer, repository: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(reconciler, "FED_INTERVAL_S", 3600.0)
+    for name in ("wanted", "by_hand"):
+        model_factory.onnx_identity(repository, name)
+    want("wanted")
+    server = inference.row()
+    read_at: list[float] = []
+    index = AsyncServerClient.index
+
+    async def noted(client: AsyncServerClient) -> list[IndexRow]:
+        read_at.append(time.time())
+        return await index(client)
+
+    monkeypatch.setattr(AsyncServerClient, "index", noted)
+
+    def told_since() -> bool:
+        """Whether the feed has told three seconds since the last index."""
+        return MetricSample.objects.filter(resolution=1, model_name="", at__gt=read_at[-1] + 1).count() >= 3
+
+    def load_by_hand() -> None:
+        server_client(server).load("by_hand")
+
+    async def scenario() -> None:
+        running = asyncio.create_task(watcher.watch_servers())
+        try:
+            await sync_to_async(inference.start)()
+            await until(lambda: ready("wanted")() and server_ready(server) and told_since(), running)
+            await asyncio.to_thread(load_by_hand)
+            await until(lambda: ready("wanted", "by_hand")() and told_since(), running)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    async_to_sync(scenario)()
 
 
 def test_models_return_though_the_database_takes_nothing(inference: FixedServer, repository: Path, actor: Actor):

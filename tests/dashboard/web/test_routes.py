@@ -20,7 +20,7 @@ from dashboard.servers.services import server_ensure_local
 from tests.support.serving_process import PATIENCE_S
 
 # Open to everybody, on purpose.
-OPEN = {"sign_in", "sign_out", "healthz"}
+OPEN = {"sign_in", "sign_out"}
 _SAMPLES = {"int": "1", "uuid": str(uuid.UUID(int=0)), "str": "relu", "slug": "local", "path": "x"}
 METHODS = ("get", "post", "put", "patch", "delete")
 

@@ -142,15 +142,10 @@ def page(context: BrowserContext, slipway: Up) -> Iterator[Page]:
 @pytest.fixture(scope="module")
 def house(slipway: Up, chromium: Browser) -> Iterator["House"]:
     """The shared Slipway, and one page of an administrator for a whole file."""
-    from tests.e2e.browser.house import House  # the pictures need this module
+    from tests.e2e.browser.house import visited  # it imports the pictures, which import this module
 
-    context = new_context(chromium, slipway, viewport={"width": 1440, "height": 1000})
-    page = context.new_page()
-    sign_in(page)
-    house = House(slipway, page)
-    yield house
-    house.person.http.close()
-    context.close()
+    with visited(slipway, chromium) as house:
+        yield house
 
 
 def sign_in(page: Page, name: str = "admin") -> None:

@@ -2,11 +2,14 @@
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
+from tests.e2e.browser.conftest import new_context, sign_in
 from tests.support.serving_process import PATIENCE_S, wait_until
 from tests.support.up_process import Up
 from tools.screenshots import Person
@@ -78,3 +81,15 @@ class House:
         [pid] = self.up.running(*words)
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: bool(set(self.up.running(*words)) - {pid}), what=f"{words} runs again")
+
+
+@contextmanager
+def visited(up: Up, browser: Browser) -> Iterator[House]:
+    """A Slipway, and one page of an administrator for a whole file."""
+    context = new_context(browser, up, viewport={"width": 1440, "height": 1000})
+    page = context.new_page()
+    sign_in(page)
+    house = House(up, page)
+    yield house
+    house.person.http.close()
+    context.close()

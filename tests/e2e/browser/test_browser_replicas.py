@@ -82,3 +82,28 @@ def test_replicas_are_set_and_each_refusal_is_a_sentence(page: Page, cluster: Fi
     expect(page.get_by_text("eu is scaled to 3")).to_be_visible()
     assert json.loads(cluster.puts[-1][1])["spec"] == {"replicas": 3}
     expect(page.locator("main")).to_contain_text("was set from 8 to 3 replicas by admin")
+
+
+# The names in the tables of an environment that are on more than one line.
+BROKEN = """cells => cells.flatMap((cell) => {
+  const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), broken = [];
+  for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+    const range = document.createRange();
+    range.selectNodeContents(text);
+    const lines = new Set([...range.getClientRects()].map((line) => Math.round(line.top)));
+    if (text.data.trim() && lines.size > 1) broken.push(text.data);
+  }
+  return broken;
+})"""
+
+
+def test_names_of_pods_and_nodes_are_whole_on_a_wide_page_and_fit_a_narrow_one(page: Page, cluster: FileServer) -> None:
+    page.goto("/environments/eu/")
+    expect(page.get_by_role("cell", name="node-b")).to_be_visible()
+    names = page.locator("[aria-labelledby=pods-title] tbody th, td[data-label=Node]")
+    for width in (768, 1024, 1440):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert names.evaluate_all(BROKEN) == [], width
+    for width in (360, 390, 767):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width

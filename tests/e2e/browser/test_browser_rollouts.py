@@ -12,8 +12,8 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e.browser.conftest import PASSWORD, Watch, new_context, sign_in
-from tests.e2e.browser.house import House
+from tests.e2e.browser.conftest import PASSWORD, Watch
+from tests.e2e.browser.house import House, visited
 from tests.e2e.browser.test_browser_accessibility import findings
 from tests.support.clients import clients
 from tests.support.serving_process import ServerProcess, wait_until
@@ -66,13 +66,8 @@ def up(other: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="module")
 def visit(up: Up, chromium: Browser) -> Iterator[House]:
-    context = new_context(chromium, up, viewport={"width": 1440, "height": 1000})
-    page = context.new_page()
-    sign_in(page)
-    house = House(up, page)
-    yield house
-    house.person.http.close()
-    context.close()
+    with visited(up, chromium) as house:
+        yield house
 
 
 @pytest.fixture
