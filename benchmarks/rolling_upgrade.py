@@ -116,10 +116,13 @@ class Fleet:
 
 
 class Load:
-    """Clients in a closed loop. failures: how often each reason was given. asked: requests that have ended, by kind."""
+    """Clients in a closed loop. failures: how often each reason was given. asked: requests that have ended, by kind.
 
-    def __init__(self, fleet: Fleet, clients: int, kinds: tuple[str, ...] = KINDS) -> None:
-        self._fleet = fleet
+    pause_s: how long each client waits between two requests.
+    """
+
+    def __init__(self, fleet: Fleet, clients: int, kinds: tuple[str, ...] = KINDS, pause_s: float = 0.0) -> None:
+        self._fleet, self._pause_s = fleet, pause_s
         self._clients = [kind for kind in kinds for _ in range(clients)]
         self._going = True
         self.asked: Counter[str] = Counter()
@@ -147,6 +150,7 @@ class Load:
                     self.failures[f"{kind}: {_reason(error)}"] += 1
                     await client.close()
                 self.asked[kind] += 1
+                await asyncio.sleep(self._pause_s)
         finally:
             await client.close()
 

@@ -6,11 +6,18 @@ from django.apps import AppConfig
 from django.db import connections
 from django.db.models.signals import ModelSignal, post_migrate, pre_migrate
 
+from repository.core.imports import without_blas_threads
+
 
 class DashboardConfig(AppConfig):
     name = "dashboard"
     label = "dashboard"
     verbose_name = "Slipway"
+
+    def import_models(self) -> None:
+        """Import the tables, and NumPy with them."""
+        with without_blas_threads():
+            super().import_models()
 
     def ready(self) -> None:
         """Import the Celery application, which announces jobs. Mark the tables that this process changes (shared.changes)."""

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from repository.core.imports import without_blas_threads, without_garbage
+
 _CPU_SECONDS = 300
 _HEAP_BYTES = 16 << 30  # private memory; mapped files do not count
 _WRITTEN_BYTES = 1 << 30
@@ -26,8 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     limit_resources()
     with _Output() as output:
-        from serving.core.errors import ServingError
-        from serving.inspection.report import inspect
+        with without_garbage(), without_blas_threads():
+            from serving.core.errors import ServingError
+            from serving.inspection.report import inspect
 
         try:
             answer = inspect(options.path, options.name, options.config)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support import (
+    blas_threads,
     compiled_modules,
     exploring,
     made_once,
@@ -14,6 +15,7 @@ from tests.support import (
     tls_context,
 )  # compiled_modules before serving
 
+blas_threads.use_one()
 exploring.use_profile()
 spreading.collect_without_garbage()
 tls_context.share()

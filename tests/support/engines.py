@@ -15,6 +15,7 @@ import psutil
 import psycopg
 import psycopg.sql
 
+from tests.support.made_once import made_once
 from tests.support.ports import HOST, free_port
 from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
 
@@ -87,11 +88,9 @@ def postgres(*settings: str) -> Iterator[Engine]:
     """Yield PostgreSQL with the superuser `slipway` and these settings, such as "max_connections=50"."""
     port = free_port()
     with _folder("postgres") as folder:
-        initdb = (POSTGRES_BIN / "initdb", "-D", "data", "-U", "slipway", "-A", "trust", "--no-sync", "--no-locale")
-        made = subprocess.run(
-            [*initdb, "-EUTF8"], cwd=folder, check=False, capture_output=True, timeout=START_TIMEOUT_S, **_USER
-        )
-        assert made.returncode == 0, made.stderr
+        shutil.copytree(made_once("postgres", _initialise), folder / "data")
+        for path in (folder / "data", *(folder / "data").rglob("*")) if _USER else ():
+            shutil.chown(path, *_USER.values())
         given = [part for setting in settings for part in ("-c", setting)]
         command = (POSTGRES_BIN / "postgres", "-D", "data", "-k", "", "-h", "127.0.0.1", "-p", port, "-F", *given)
         engine = Engine(*command, port=port, cwd=folder, **_USER)
@@ -102,6 +101,17 @@ def postgres(*settings: str) -> Iterator[Engine]:
             yield engine
         finally:
             engine.stop()
+
+
+def _initialise(data: Path) -> None:
+    """Make the folder of an empty PostgreSQL, once in a run of tests, because that takes a second."""
+    with _folder("initdb") as folder:
+        initdb = (POSTGRES_BIN / "initdb", "-D", "data", "-U", "slipway", "-A", "trust", "--no-sync", "--no-locale")
+        made = subprocess.run(
+            [*initdb, "-EUTF8"], cwd=folder, check=False, capture_output=True, timeout=START_TIMEOUT_S, **_USER
+        )
+        assert made.returncode == 0, made.stderr
+        shutil.copytree(folder / "data", data)
 
 
 def _accepts(address: str) -> bool:

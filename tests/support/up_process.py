@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +65,17 @@ class Up:
         self._output = Path(tempfile.mkstemp(prefix="slipway-up-")[1])
         self.process: subprocess.Popen[bytes] | None = None
 
-    def prepared(self) -> "Up":
+    def prepared(self, wanted: Collection[str] | None = None) -> "Up":
         """Give this one the data folder that another start has prepared: all but its administrator.
 
-        Each start would spend ten seconds of a core on the same migrations and on publishing the same examples.
+        Each start would spend ten seconds of a core on the same migrations and on publishing the same examples. wanted: the
+        names of those examples that are loaded, by default all; each start of the server would import PyTorch for them.
         """
         shutil.copytree(made_once("prepared", _prepare), self.data, dirs_exist_ok=True)
+        if wanted is not None:
+            names = ", ".join("?" * len(wanted))
+            unwanted = f"UPDATE dashboard_model SET desired_state = 'unloaded' WHERE name NOT IN ({names})"
+            self.query(unwanted, *wanted)
         return self
 
     # -- life ------------------------------------------------------------------------------------------------------

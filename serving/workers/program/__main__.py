@@ -3,13 +3,14 @@
 SETUP is a file descriptor with a pickled `Setup`. PARENT is the core's process id. NAME identifies the worker in process lists.
 """
 
+from repository.core.imports import without_blas_threads, without_garbage
 from serving.compiled import loading
 
 
 def main() -> None:
     loading.use()
-    from serving.workers.program.worker import main as run
-
+    with without_garbage(), without_blas_threads():
+        from serving.workers.program.worker import main as run
     run()
 
 

@@ -78,7 +78,7 @@ class Clients:
 
     def _ask(self) -> None:
         with httpx.Client(timeout=PATIENCE_S) as client:
-            while not self._stop.is_set():
+            while not self._stop.wait(0.005):
                 try:
                     answer = client.post(self._url, json=self._request)
                 except httpx.TransportError:  # the server is being killed, or starts

@@ -191,7 +191,7 @@ def test_a_taken_port_is_named_before_anything_starts(up: Up, tmp_path: Path):
 
 def test_ctrl_c_ends_everything_and_a_second_run_changes_nothing(tmp_path: Path):
     with Up(tmp_path / "data", SLIPWAY_ADMIN_PASSWORD="chosen-by-a-person") as first:
-        first.prepared().start()
+        first.prepared(wanted=["digits"]).start()
         assert "chosen-by-a-person" not in first.output
         processes = first.processes()
         assert len(processes) >= 5

@@ -15,6 +15,7 @@ import redis
 from dashboard.jobs.outbox import WAITS
 from tests.dashboard.conftest import relu_bytes
 from tests.dashboard.supervisor.test_up import sign_in
+from tests.dashboard.web_process import migrated_database
 from tests.support import engines
 from tests.support.engines import Engine
 from tests.support.serving_process import PATIENCE_S, wait_until
@@ -77,7 +78,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         engines.pgbouncer(database.port, sessions=40) as bouncer,
         engines.redis() as queue,
     ):
-        direct = engines.new_database(database.port, "house")
+        direct = migrated_database(database.port, "house")
         given = {
             "DATABASE_URL": direct.replace(str(database.port), str(bouncer.port)),
             "REDIS_URL": f"redis://127.0.0.1:{queue.port}/0",
@@ -103,13 +104,17 @@ def away(house: House) -> None:
     """Check that pages and REST say so for longer than `up` bears silence, while models are served."""
     wait_until(lambda: house.statuses() == {503}, what="the sentence")
     over = time.monotonic() + 1.5 * HUNG_AFTER_S
-    while time.monotonic() < over:
+
+    def was_said_until_then() -> bool:
         answer = house.client.get("/api/v1/models")
         assert answer.headers["Retry-After"] == "5"
         assert "the database does not answer" in answer.json()["error"]
         assert house.statuses() == {503}
         assert house.client.get("/livez").status_code == 200
         assert house.serves()
+        return time.monotonic() > over
+
+    wait_until(was_said_until_then, what="the time is over")
 
 
 def test_a_frozen_database_is_noticed_and_replaces_no_process(house: House) -> None:

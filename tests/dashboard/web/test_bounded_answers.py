@@ -184,11 +184,12 @@ def test_every_answer_of_rest_is_bounded(administrator: User) -> None:
     api.force_authenticate(administrator)
     answered, wrong = set(), []
     for name, address in _addresses(rest_urls.urlpatterns, "/api/v1/"):
+        if name in WHOLE:
+            continue
         answer = api.get(address, {**QUERIES.get(name, {}), "page_size": 100_000})
         # 503: no server runs here.
         assert answer.status_code in (200, 400, 403, 404, 405, 503), (name, answer.status_code)
-        if answer.status_code != 200 or name in WHOLE:
-            answer.close()
+        if answer.status_code != 200:
             continue
         answered.add(name)
         rows = _longest(answer.json()) if "json" in answer["Content-Type"] else 0

@@ -1,6 +1,7 @@
 """Anything in any field of every REST route, made from the project's own OpenAPI schema: never a 500, always a sentence."""
 
 import copy
+import functools
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -25,13 +26,6 @@ from tests.dashboard.conftest import CONFIG
 from tests.dashboard.measurements.conftest import load_row
 from tests.e2e.fuzzing.inputs import mutated, values
 
-SCHEMA: Any = SchemaGenerator().get_schema(request=None, public=True)
-OPERATIONS = [
-    (method, path, operation)
-    for path, item in SCHEMA["paths"].items()
-    for method, operation in item.items()
-    if method in ("get", "post", "put", "patch", "delete")
-]
 TEXTS = [
     "relu",
     "nope",
@@ -55,9 +49,24 @@ texts = st.sampled_from(TEXTS) | st.text(max_size=8)
 LEFT_OUT = {"docs_retrieve", "schema_retrieve"}
 
 
+@functools.cache
+def whole_schema() -> Any:
+    """Return the description of REST, which is made when a test first runs: it takes longer than to collect many tests."""
+    return SchemaGenerator().get_schema(request=None, public=True)
+
+
+def operations() -> list[tuple[str, str, Any]]:
+    return [
+        (method, path, operation)
+        for path, item in whole_schema()["paths"].items()
+        for method, operation in item.items()
+        if method in ("get", "post", "put", "patch", "delete")
+    ]
+
+
 def resolved(schema: Any) -> Any:
     while "$ref" in schema:
-        schema = SCHEMA["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        schema = whole_schema()["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     return schema
 
 
@@ -108,7 +117,7 @@ def known(
 
 @pytest.mark.django_db
 @settings(max_examples=150)
-@given(data=st.data(), chosen=st.sampled_from(OPERATIONS))
+@given(data=st.data(), chosen=st.deferred(lambda: st.sampled_from(operations())))
 def test_every_operation_with_anything_in_its_path_query_and_body(
     api: APIClient, data_folder: Path, known: dict[str, str], data: st.DataObject, chosen: Any
 ) -> None:

@@ -111,7 +111,7 @@ def with_tabular(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     with environment(read_lock(LOCKS / "tabular.txt"), ENVIRONMENTS, lambda percent, step: None) as made:
         (data / "environments" / made.folder.name).symlink_to(made.folder.resolve())
         with Up(data, SLIPWAY_ADMIN_PASSWORD=PASSWORD) as up:
-            yield up.prepared().start()
+            yield up.prepared(wanted=()).start()
 
 
 def test_a_scikit_learn_pickle_ends_in_a_right_answer(with_tabular: Up, chromium: Browser) -> None:

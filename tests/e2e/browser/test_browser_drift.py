@@ -80,7 +80,7 @@ def receiver() -> Iterator[Receiver]:
 def house(tmp_path_factory: pytest.TempPathFactory, chromium: Browser, receiver: Receiver) -> Iterator[House]:
     data = tmp_path_factory.mktemp("drift") / "data"
     with Up(data, SLIPWAY_ADMIN_PASSWORD=PASSWORD, SLIPWAY_ALERT_ADDRESSES=receiver.address) as up:
-        up.prepared().start()
+        up.prepared(wanted=()).start()
         context = new_context(chromium, up, viewport={"width": 1440, "height": 1000})
         page = context.new_page()
         sign_in(page)

@@ -32,7 +32,7 @@ def view(tmp_path_factory: pytest.TempPathFactory, allowed: Path, web: FileServe
     """The page of an administrator of a dashboard that may read a folder and a web server."""
     settings = {"SLIPWAY_SOURCE_FOLDERS": str(allowed), "SLIPWAY_SOURCE_URLS": f"{web.url}/models"}
     with Up(tmp_path_factory.mktemp("up") / "data", SLIPWAY_ADMIN_PASSWORD=PASSWORD, **settings) as up:
-        up.prepared().start()
+        up.prepared(wanted=()).start()
         context = new_context(chromium, up)
         page = context.new_page()
         sign_in(page)

@@ -21,7 +21,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     folder = tmp_path_factory.mktemp("usage") / "data"
     price = {"SLIPWAY_DEVICE_HOUR_PRICE": "2.50 EUR"}
     with Up(folder, SLIPWAY_ADMIN_PASSWORD=PASSWORD, SLIPWAY_REQUIRE_TOKENS="1", **price) as running:
-        yield running.prepared().start()
+        yield running.prepared(wanted=["digits"]).start()
 
 
 @pytest.fixture

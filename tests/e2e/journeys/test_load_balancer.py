@@ -15,6 +15,7 @@ from tests.support.model_factory import onnx_scale
 from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 BODY = '{"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [3.0]}]}'
+PAUSE_S = 0.01  # `make rolling-upgrade` sends as many requests as it can
 
 
 @pytest.mark.long
@@ -22,7 +23,7 @@ BODY = '{"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "dat
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_rolling_upgrade_behind_haproxy_loses_no_request(tmp_path: Path, workers: int) -> None:
     async def main(fleet: Fleet) -> None:
-        async with Load(fleet, clients=1).running() as load:
+        async with Load(fleet, clients=1, pause_s=PAUSE_S).running() as load:
             for number in range(2):
                 await fleet.replace(number, signal.SIGTERM, load)
         assert load.failures == {}
@@ -38,7 +39,7 @@ def test_a_rolling_upgrade_behind_haproxy_loses_no_request(tmp_path: Path, worke
 @pytest.mark.skipif(HAPROXY is None, reason="haproxy is not installed")
 def test_a_killed_server_loses_only_what_it_was_answering(tmp_path: Path) -> None:
     async def main(fleet: Fleet) -> None:
-        async with Load(fleet, clients=2).running() as load:
+        async with Load(fleet, clients=2, pause_s=PAUSE_S).running() as load:
             await fleet.replace(0, signal.SIGKILL, load)
         assert load.failures.total() <= 2 * len(KINDS)
 

@@ -14,6 +14,7 @@ from repository.core.server_version import VERSION
 from serving.compiled.loading import COMMON, SUFFIX, VARIABLE, in_use
 from serving.compiled.modules import BUILDS, MODULES, build_folder, fingerprint
 from tests.support.serving_process import PATIENCE_S, ROOT, ServerProcess
+from tests.support.tree_copies import copy_packages
 from tools import compile_serving
 
 MODULE = "serving.core.varints"  # the only one that these trees compile
@@ -42,9 +43,7 @@ def tree(tmp_path: Path) -> Path:
 
 def packages_with_one_compiled_module(folder: Path, *more: str) -> Path:
     """Copy the packages, and more folders, into a folder of their own, in which one small module is to be compiled."""
-    leave = shutil.ignore_patterns("__pycache__")
-    for package in ("serving", "repository", "tools", *more):
-        shutil.copytree(ROOT / package, folder / package, ignore=leave)
+    copy_packages(folder, "serving", "repository", "tools", *more)
     shutil.copy(ROOT / "pyproject.toml", folder)
     modules = folder / "serving" / "compiled" / "modules.py"
     text, replaced = re.subn(r"^MODULES = \(.*?^\)", f'MODULES = ("{MODULE}",)', modules.read_text(), flags=re.M | re.S)
