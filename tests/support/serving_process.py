@@ -28,7 +28,7 @@ PATIENCE_S = 60.0  # the timeout for conditions that are usually met soon: only 
 def wait_until(condition: Callable[[], Any], timeout_s: float = PATIENCE_S, what: str = "the condition") -> Any:
     """Poll until `condition()` is true, and return its result. Raise AssertionError after the timeout.
 
-    Between two polls it waits three times as long as the condition took: a condition that asks a page would otherwise take half
+    Between two polls it waits ten times as long as the condition took: a condition that asks a page would otherwise take half
     a core from what it waits for.
     """
     start = time.monotonic()
@@ -39,7 +39,7 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = PATIENCE_S, what
             return result
         answered = time.monotonic()
         assert answered - start < timeout_s, f"{what} was not met within {timeout_s:g} s"
-        time.sleep(min(max(0.02, 3 * (answered - asked)), 0.25))
+        time.sleep(min(max(0.02, 10 * (answered - asked)), 0.25))
 
 
 def descendants(pid: int, without: Collection[int] = ()) -> set[int]:

@@ -100,7 +100,7 @@ def rows(store: Path) -> dict[str, list[Any]]:
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     root = tmp_path_factory.mktemp("backups")
     with Up(root / "original", **GIVEN) as up:
-        up.prepared().start()
+        up.prepared(wanted=["digits"]).start()
         said = [backed_up(up, root / "store")]
         answer = infer(up)
         up.stop()

@@ -35,7 +35,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """Whether a process is ready is not read off its log: with WARNING there is nothing to read."""
     given = {"SLIPWAY_HUNG_AFTER_SECONDS": str(BOUND_S), "SLIPWAY_LOG_LEVEL": "WARNING"}
     with Up(tmp_path_factory.mktemp("hangs") / "data", **given) as running:
-        running.prepared().start()
+        running.prepared(wanted=["digits"]).start()
         wait_until(lambda: models_are_ready(running), what="every example is ready")
         yield running
 
