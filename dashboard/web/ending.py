@@ -27,6 +27,7 @@ THREADS_S = 0.5
 POLL_S = 0.02
 
 _log = logging.getLogger(__name__)
+_reactor: Any = reactor  # its type is that of a module
 
 
 def end_in_order() -> None:
@@ -38,13 +39,13 @@ def end_in_order() -> None:
         return Deferred.fromFuture(asyncio.ensure_future(_end(server, lambda: cancel_all(server))))
 
     Server.kill_all_applications = end
-    reactor.addSystemEventTrigger("after", "shutdown", _leave_threads)  # type: ignore[attr-defined]
+    _reactor.addSystemEventTrigger("after", "shutdown", _leave_threads)
 
 
 async def _end(server: Any, cancel_all: Callable[[], "Deferred[Any]"]) -> None:
-    for reader in reactor.getReaders():  # type: ignore[attr-defined]
-        if isinstance(reader, Port):
-            reader.stopListening()
+    ports: list[Any] = [reader for reader in _reactor.getReaders() if isinstance(reader, Port)]
+    for port in ports:
+        port.stopListening()
     until = time.monotonic() + UNDER_WAY_S
     while (requests := list(_under_way(server))) and time.monotonic() < until:
         for request in requests:
