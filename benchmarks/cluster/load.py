@@ -31,7 +31,8 @@ def kept(host: str, model: str, body: str, keep: bool = True) -> Ask:
     """Requests over one connection, until the server says that it ends. If it breaks, the request has failed."""
     ending = "" if keep else "Connection: close\r\n"
     head = f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: {host}:8000\r\nContent-Length: {len(body)}\r\n{ending}\r\n"
-    message, connection = (head + body).encode(), None
+    message = (head + body).encode()
+    connection: socket.socket | None = None
 
     def ask() -> str:
         nonlocal connection
@@ -48,7 +49,7 @@ def kept(host: str, model: str, body: str, keep: bool = True) -> Ask:
                 connection.close()
                 connection = None
             return "" if answer.status == "200" else f"{answer.status} {answer.body[:150].decode(errors='replace')}"
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a ValueError: what came is no such answer
             if connection is not None:
                 connection.close()
                 connection = None
