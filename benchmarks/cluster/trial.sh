@@ -113,7 +113,7 @@ power_off() { # nobody is told that its connections end
   mapfile -d "" node < <(control cat "/proc/$(cat "$dir/run/node-2.pid")/cmdline")
   link_down
   control kill -KILL "$(cat "$dir/run/node-2.pid")" # and the kernel all that runs on the node
-  until_true eval '! control ip link show node-2'
+  control ip link del node-2
 }
 power_on() { # what was on its disk is still there
   rm "$dir/run/node-2.pid"
