@@ -107,9 +107,14 @@ def by_grpc(host: str, model: str, body: str, *more: tuple[str, int]) -> Ask:
 
 
 def watched(keepalive_s: int, host: str, model: str, body: str) -> Ask:
-    """The same with the options that tritonclient's KeepAliveOptions makes, as docs/kubernetes.md gives them."""
+    """The same with the options of docs/kubernetes.md, by which a channel leaves a server that hangs."""
     time_ms = keepalive_s * 1000
-    options = {"keepalive_time_ms": time_ms, "keepalive_timeout_ms": time_ms // 2, "http2.max_pings_without_data": 0}
+    options = {
+        "keepalive_time_ms": time_ms,
+        "keepalive_timeout_ms": time_ms // 2,
+        "http2.ping_timeout_ms": time_ms // 2,
+    }
+    options["http2.max_pings_without_data"] = 0
     return by_grpc(host, model, body, *((f"grpc.{name}", number) for name, number in options.items()))
 
 

@@ -244,7 +244,7 @@ def test_a_server_ends_after_it_has_drained(base: list[Manifest]) -> None:
 
 
 def test_a_client_with_the_keepalive_of_the_docs_may_wait_long_for_an_answer(base: list[Manifest]) -> None:
-    (asks_ms,) = re.findall(r"keepalive_time_ms=([\d_]+)", (ROOT / "docs" / "kubernetes.md").read_text())
+    (asks_ms,) = re.findall(r'keepalive_time_ms", ([\d_]+)', (ROOT / "docs" / "kubernetes.md").read_text())
     assert options(base).grpc_http2_min_recv_ping_interval_without_data < int(asks_ms)
 
 
