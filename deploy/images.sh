@@ -19,7 +19,7 @@ debian() { # NAME PACKAGES
   buildah inspect "$1" > /dev/null 2>&1 && return
   local made container
   made=$(mktemp)
-  cat /etc/apt/sources.list /etc/apt/sources.list.d/debian.sources 2> /dev/null | unshare --mount mmdebstrap --quiet \
+  { cat /etc/apt/sources.list /etc/apt/sources.list.d/debian.sources 2> /dev/null || true; } | unshare --mount mmdebstrap --quiet \
     --format=tar --variant=essential --include="$2" --dpkgopt='path-exclude=/usr/share/locale/*' \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' \
     --dpkgopt='path-include=/usr/share/doc/*/copyright' bookworm "$made" -

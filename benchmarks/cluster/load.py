@@ -1,20 +1,23 @@
 """Sends inference requests without second tries, and counts what fails, by its reason: kept connections, new ones, and gRPC.
 
-python load.py HOST MODEL BODY STOP [NAME=NUMBER...] [requests=N]: until the file STOP exists and N requests were sent. At N it
-makes STOP.enough. `kept`, `new` and `grpc` say how many connections of each kind there are. Each sends its next request
-`pause` milliseconds after an answer.
+python load.py HOST MODEL BODY STOP [NAME=NUMBER...]: until the file STOP exists. After `requests` of them it makes STOP.enough.
+`kept`, `new`, `grpc` and `watched` say how many connections of each kind there are; a watched one is a gRPC channel that asks
+after `keepalive` seconds without a sign of life whether the server still lives. Each sends its next request `pause`
+milliseconds after an answer.
 """
 
 import collections
-import http.client
+import functools
 import json
 import multiprocessing
 import os
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import grpc
 from tritonclient.grpc import service_pb2 as pb
@@ -26,27 +29,57 @@ Ask = Callable[[], str]  # sends one request, and returns "" or the reason why i
 
 def kept(host: str, model: str, body: str, keep: bool = True) -> Ask:
     """Requests over one connection, until the server says that it ends. If it breaks, the request has failed."""
-    connection = http.client.HTTPConnection(host, 8000, timeout=PATIENCE_S)
-    headers = {} if keep else {"Connection": "close"}
+    ending = "" if keep else "Connection: close\r\n"
+    head = f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: {host}:8000\r\nContent-Length: {len(body)}\r\n{ending}\r\n"
+    message = (head + body).encode()
+    connection: socket.socket | None = None
 
     def ask() -> str:
+        nonlocal connection
         at = "connecting"
         try:
-            if connection.sock is None:
-                connection.connect()
+            if connection is None:
+                connection = socket.create_connection((host, 8000), PATIENCE_S)
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             at = "sending"
-            connection.request("POST", f"/v2/models/{model}/infer", body, headers)
+            connection.sendall(message)
             at = "waiting"
-            response = connection.getresponse()
-            said = response.read().decode(errors="replace")
-            if not keep:
+            answer = read(connection)
+            if answer.ends:
                 connection.close()
-            return "" if response.status == 200 else f"{response.status} {said[:150]}"
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
+                connection = None
+            return "" if answer.status == "200" else f"{answer.status} {answer.body[:150].decode(errors='replace')}"
+        except (OSError, ValueError) as error:  # a ValueError: what came is no such answer
+            if connection is not None:
+                connection.close()
+                connection = None
             return f"{at}: {type(error).__name__} {error}"
 
     return ask
+
+
+class Answer(NamedTuple):
+    status: str
+    ends: bool  # the server closes the connection after it
+    body: bytes
+
+
+def read(connection: socket.socket) -> Answer:
+    """Read one whole answer. http.client does more, and would take twice the time of the processors that the servers need."""
+    got = bytearray()
+    while (end := got.find(b"\r\n\r\n")) < 0:
+        got += some(connection)
+    head = bytes(got[:end]).lower()
+    size = int(head.partition(b"\r\ncontent-length:")[2].partition(b"\r\n")[0])
+    while len(got) < end + 4 + size:
+        got += some(connection)
+    return Answer(head[9:12].decode(), b"\r\nconnection: close" in head, bytes(got[end + 4 :]))
+
+
+def some(connection: socket.socket) -> bytes:
+    if part := connection.recv(65536):
+        return part
+    raise ConnectionError("closed before the answer was whole")
 
 
 def new(host: str, model: str, body: str) -> Ask:
@@ -54,13 +87,13 @@ def new(host: str, model: str, body: str) -> Ask:
     return kept(host, model, body, keep=False)
 
 
-def by_grpc(host: str, model: str, body: str) -> Ask:
-    """Calls over one channel, which connects again when a server says that it ends."""
+def by_grpc(host: str, model: str, body: str, *more: tuple[str, int]) -> Ask:
+    """Calls over one channel, which connects again when a server says that it ends. more: options of the channel."""
     request = pb.ModelInferRequest(model_name=model)
     for tensor in json.loads(body)["inputs"]:
         added = request.inputs.add(name=tensor["name"], datatype=tensor["datatype"], shape=tensor["shape"])
         added.contents.fp32_contents.extend(tensor["data"])
-    channel = grpc.insecure_channel(f"{host}:8001", [("grpc.use_local_subchannel_pool", 1)])
+    channel = grpc.insecure_channel(f"{host}:8001", [("grpc.use_local_subchannel_pool", 1), *more])
     call, message = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer"), request.SerializeToString()
 
     def ask() -> str:
@@ -71,6 +104,18 @@ def by_grpc(host: str, model: str, body: str) -> Ask:
             return f"{error.code().name}: {error.details()[:150]}"
 
     return ask
+
+
+def watched(keepalive_s: int, host: str, model: str, body: str) -> Ask:
+    """The same with the options of docs/kubernetes.md, by which a channel leaves a server that hangs."""
+    time_ms = keepalive_s * 1000
+    options = {
+        "keepalive_time_ms": time_ms,
+        "keepalive_timeout_ms": time_ms // 2,
+        "http2.ping_timeout_ms": time_ms // 2,
+    }
+    options["http2.max_pings_without_data"] = 0
+    return by_grpc(host, model, body, *((f"grpc.{name}", number) for name, number in options.items()))
 
 
 def send(
@@ -84,7 +129,7 @@ def send(
     def one() -> None:
         nonlocal sent, slowest
         asking = ask(*asked)
-        while SEEN.value < limits["requests"] or not stop.exists():
+        while not stop.exists():
             started = time.monotonic()
             reason = asking()
             ended = time.monotonic()
@@ -96,7 +141,8 @@ def send(
                 if sent % 100 == 0:
                     with SEEN.get_lock():
                         SEEN.value += 100
-            time.sleep(0.1 if reason else pause_s)
+            if reason or pause_s:
+                time.sleep(0.1 if reason else pause_s)
 
     threads = [threading.Thread(target=one) for _ in range(connections)]
     for thread in threads:
@@ -113,11 +159,16 @@ def send(
 
 
 def main(host: str, model: str, body: str, stop: str, *settings: str) -> None:
-    limits = {"kept": 6, "new": 1, "grpc": 1, "requests": 0, "pause": 5}
+    limits = {"kept": 6, "new": 1, "grpc": 1, "watched": 1, "keepalive": 10, "requests": 0, "pause": 5}
     for setting in settings:
         name, number = setting.split("=")
         limits[name] = int(number)
-    kinds: dict[str, Callable[..., Ask]] = {"kept": kept, "new": new, "grpc": by_grpc}
+    kinds: dict[str, Callable[..., Ask]] = {
+        "kept": kept,
+        "new": new,
+        "grpc": by_grpc,
+        "watched": functools.partial(watched, limits["keepalive"]),
+    }
     began, load = time.monotonic(), os.getloadavg()[0]
     # A process for each kind, made before gRPC starts threads.
     processes = [

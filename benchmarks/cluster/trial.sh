@@ -3,11 +3,12 @@
 #
 # DIR is a running cluster of shared/measure/kubernetes (1.20), whose nodes have the images slipway-server:0.1.0, slipway-dashboard:0.1.0
 # and those of the component `engines`. Where that release knows only an older version of an API, it is changed on the way. Without a
-# name all trials run, in this order; those from `update` to `burst` need what `cpu` has installed.
+# name all trials run, in this order; those from `update` to `burst` need what `cpu` has installed. PostgreSQL, Redis and the bucket
+# are on node 1, and node 2 is the one that is lost; with CHANGE='sed s/\(hostname:.\)node-1/\1node-2/' they are on node 2.
 #
 #   REQUESTS   the least number of requests of each of `update`, `drain` and `both`, which are repeated until they are sent
 #   BUSY       the percentage of the requested CPU at which `burst` adds servers; 40 by default
-#   LOAD       what load.py sends meanwhile, such as "kept=6 new=1 grpc=1 pause=5"
+#   LOAD       what load.py sends meanwhile, such as "kept=6 new=1 grpc=1 watched=1 pause=5"
 #   PYTHON     has tritonclient; the environment of the repository by default
 #   CHANGE     a program through which the manifests go before they are applied
 set -euo pipefail
@@ -17,6 +18,7 @@ BODY='{"inputs": [{"name": "image", "datatype": "FP32", "shape": [1, 1, 8, 8], "
 server=slipway-inference-server labels=app.kubernetes.io/component=server
 began=$SECONDS
 k() { "$dir/kubectl" -n ml-serving "$@"; }
+trap 'touch "$dir/run/stop" "$dir/run/more"' EXIT # what sends requests ends too
 say() { echo "[$((SECONDS - began)) s, load $(cut -d. -f1 /proc/loadavg)] $*"; }
 failed() { # what a person asks first
   k get pods,pv -o wide; k get events --sort-by=.lastTimestamp | tail -n 15; k logs -l app.kubernetes.io/name=slipway --tail 15 --prefix; exit 1
@@ -70,7 +72,7 @@ under_load() { # COMMAND...: runs it while requests are sent, and again until th
   sleep 3
   until [ $rounds -gt 0 ] && [ -e "$dir/run/stop.enough" ]; do
     kill -0 $loader || { cat "$dir/log/load.txt"; exit 1; }
-    "$@" || { touch "$dir/run/stop"; failed; }
+    "$@" || failed
     rounds=$((rounds + 1))
   done
   sleep 5
@@ -86,7 +88,7 @@ update() {
 }
 drain() { # of each node in turn
   for node in node-2 node-1; do
-    "$dir/kubectl" drain $node --pod-selector $labels --ignore-daemonsets --delete-emptydir-data --timeout 600s >> "$dir/log/drain.txt" 2>&1
+    "$dir/kubectl" drain $node --pod-selector $labels --ignore-daemonsets --delete-emptydir-data --timeout 600s >> "$dir/log/drain.txt" 2>&1 || failed
     rolled deployment/$server
     gone
     "$dir/kubectl" uncordon $node > /dev/null
@@ -104,16 +106,45 @@ hung() {
   until_true eval '! all_ready 3'; say "not ready"
   until_true all_ready 3; say "ready again; restarts: $(restarts)"
 }
-link() { nsenter -t "$(cat "$dir/run/init.pid")" --net ip link set node-2 "$1"; }
-lost() { # the node's link is cut: to all others it is as if its power was
-  link down
+control() { nsenter -t "$(cat "$dir/run/init.pid")" --mount --net --uts --ipc --pid "$@"; }
+link_down() { control ip link set node-2 down; }
+link_up() { control ip link set node-2 up; }
+power_off() { # nobody is told that its connections end
+  mapfile -d "" node < <(control cat "/proc/$(cat "$dir/run/node-2.pid")/cmdline")
+  link_down
+  control kill -KILL "$(cat "$dir/run/node-2.pid")" # and the kernel all that runs on the node
+  control ip link del node-2
+}
+power_on() { # what was on its disk is still there
+  rm "$dir/run/node-2.pid"
+  control setsid unshare --mount --net --uts --ipc --pid --fork --kill-child "${node[@]}" < /dev/null > "$dir/log/node-2.log" 2>&1 &
+  until_true test -s "$dir/run/node-2.pid"
+  control ip link add node-2 type veth peer name eth0 netns "$(cat "$dir/run/node-2.pid")"
+  control ip link set node-2 master lan up
+}
+lost() { # DOWN UP: node 2, and when the cluster has missed it for a while it comes back
+  "$1"
   until_true eval '"$dir/kubectl" get node node-2 --no-headers | grep -q NotReady'; say "the cluster has missed node 2"
   until_true eval '[ "$(k get deployment/$server -o jsonpath="{.status.readyReplicas}")" -lt 3 ]'; say "its pods get no requests any more"
   sleep 20
   dashboard
-  link up
-  until_true all_ready 3; say "the link is back, and all are ready"
+  "$2"; say "node 2 comes back"
+  until_true all_ready 3; say "all are ready again; restarts: $(restarts)"
 }
+put() { # PATH CONTENT: into the bucket
+  "$dir/on" 1 curl -sf -m 10 -X PUT -H "Content-Type: application/octet-stream" --data-binary "$2" "http://$(address bucket):5000/my-models/production/$1" > /dev/null
+}
+bad_model() { # a file that is no model is in the bucket, and the servers are updated
+  local config='backend: "onnxruntime"' file="no model" files=()
+  entry() { local hash; hash=$(printf %s "$2" | sha256sum | cut -c -64); put "objects/$hash" "$2"; echo "\"$1\": {\"sha256\": \"$hash\", \"size\": ${#2}}"; }
+  files=("$(entry config.pbtxt "$config")" "$(entry 1/model.onnx "$file")")
+  put models/bad.json '{"format": 1, "model": "bad", "files": {'"${files[0]}, ${files[1]}"'}, "versions": [1]}'
+  update; say "the update went on; restarts: $(restarts)"
+  "$dir/on" 1 curl -s -X POST "http://$(address $server):8000/v2/repository/index" -H "slipway-control-key: $(control_key)" | head -c 1500; echo
+  dashboard
+  "$dir/on" 1 curl -sf -m 10 -X DELETE "http://$(address bucket):5000/my-models/production/models/bad.json"
+}
+control_key() { k get secret slipway -o jsonpath='{.data.SLIPWAY_CONTROL_KEY}' | base64 -d; }
 full() { # there is room for what runs, and not for one more
   k patch deployment/$server --type json -p '[{"op": "replace", "path": "/spec/template/spec/containers/0/resources/requests/cpu", "value": "3"}]' > /dev/null
   until_true eval 'k get pods -l $labels --field-selector status.phase=Pending -o name | grep -q pod'
@@ -145,7 +176,7 @@ burst() { # 1 -> 8 -> 1 by the processors' time
     "behavior": {"scaleUp": {"policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]}, "scaleDown": {"stabilizationWindowSeconds": 30,
     "policies": [{"type": "Percent", "value": 50, "periodSeconds": 15}]}}}}'
   rm -f "$dir"/run/more*
-  "$dir/on" 1 "$(realpath -s "$PYTHON")" "$here/load.py" "$(address $server)" digits "$BODY" "$dir/run/more" kept=0 new=12 grpc=0 pause=0 > "$dir/log/burst.txt" & local more=$!
+  "$dir/on" 1 "$(realpath -s "$PYTHON")" "$here/load.py" "$(address $server)" digits "$BODY" "$dir/run/more" kept=0 new=12 grpc=0 watched=0 pause=0 > "$dir/log/burst.txt" & local more=$!
   until_true all_ready 8; say "burst: eight are ready"
   touch "$dir/run/more"; wait $more; cat "$dir/log/burst.txt"
   until_true all_ready 1; say "burst: one is left"
@@ -170,7 +201,7 @@ for one in said.get("results", [said])[:12]: print("    dashboard:", *(f"{k}={v}
   done
 }
 
-all="all-in-one cpu update drain both killed-pod hung-pod killed-node full-node names burst dev servers-only"
+all="all-in-one cpu update drain both killed-pod hung-pod cut-node killed-node bad-model full-node names burst dev servers-only"
 for trial in "${@:-$all}"; do for trial in $trial; do say "$trial"; case $trial in
   all-in-one)
     remove; folder one
@@ -207,13 +238,15 @@ environment_update(environment=environment_get('production'), actor=SYSTEM, kube
     ;;
   update | drain | both) under_load "$trial" ;;
   killed-pod) under_load killed ;;
-  hung-pod) under_load hung ;;
-  killed-node) update; under_load lost ;; # the update spreads the servers over the nodes
+  hung-pod) LOAD=${LOAD:-grpc=4 watched=4} under_load hung ;; # of three servers each kind meets the one that hangs
+  cut-node) update; under_load lost link_down link_up ;; # the update spreads the servers over the nodes
+  killed-node) update; under_load lost power_off power_on ;;
+  bad-model) under_load bad_model ;;
   full-node) under_load full ;;
   names) names ;;
   burst)
     scale 1
-    LOAD="kept=1 new=1 grpc=1 pause=100" under_load burst
+    LOAD="kept=1 new=1 grpc=1 watched=0 pause=100" under_load burst
     scale 3
     ;;
   dev)

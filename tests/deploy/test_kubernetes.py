@@ -243,6 +243,11 @@ def test_a_server_ends_after_it_has_drained(base: list[Manifest]) -> None:
     assert one(base, "Deployment", SERVER)["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
 
+def test_a_client_with_the_keepalive_of_the_docs_may_wait_long_for_an_answer(base: list[Manifest]) -> None:
+    (asks_ms,) = re.findall(r'keepalive_time_ms", ([\d_]+)', (ROOT / "docs" / "kubernetes.md").read_text())
+    assert options(base).grpc_http2_min_recv_ping_interval_without_data < int(asks_ms)
+
+
 def test_a_new_server_is_ready_only_with_every_model_of_the_bucket(base: list[Manifest]) -> None:
     given = options(base)
     assert (given.model_control_mode, given.load_model, given.strict_readiness) == ("explicit", ("*",), True)
