@@ -222,6 +222,6 @@ def test_the_overview_takes_as_many_queries_for_one_model_as_for_many(
     for name in ("a", "b", "c"):
         published(name, load=True)
     standing = models_standing()
-    with django_assert_num_queries(7):
+    with django_assert_num_queries(8):
         rows = summaries_of(standing)
     assert [(row.name, row.wanted_versions, row.wanted_by) for row in rows] == [(n, [1], "olga") for n in "abc"]
