@@ -57,7 +57,8 @@ async def _end(server: Any, cancel_all: Callable[[], "Deferred[Any]"]) -> None:
     # Daphne's own function expects an application in each row.
     server.connections = {key: row for key, row in server.connections.items() if "application_instance" in row}
     with suppress(TimeoutError):
-        await asyncio.wait_for(cancel_all().asFuture(asyncio.get_running_loop()), THREADS_S)
+        async with asyncio.timeout(THREADS_S):
+            await cancel_all().asFuture(asyncio.get_running_loop())
 
 
 def _under_way(server: Any) -> Iterator[Any]:

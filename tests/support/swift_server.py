@@ -20,7 +20,7 @@ from pathlib import Path
 from eventlet import wsgi
 from swift.common.http_protocol import SwiftHttpProtocol
 from swift.common.ring import RingBuilder
-from swift.common.utils import NullLogger
+from swift.common.utils import NullLogger, set_swift_dir
 from swift.common.wsgi import loadapp
 
 HOW = {"protocol": SwiftHttpProtocol, "capitalize_response_headers": False}  # as Swift itself runs them
@@ -51,7 +51,7 @@ FILTER = "[filter:{0}]\nuse = egg:swift#{0}\n"
 def main(folder: Path, port: int) -> None:
     (folder / "node" / "disk").mkdir(parents=True, exist_ok=True)
     (folder / "swift.conf").write_text(SWIFT)
-    os.environ["SWIFT_CONF"] = str(folder / "swift.conf")
+    set_swift_dir(str(folder))
     sockets = {kind: eventlet.listen(("127.0.0.1", 0)) for kind in ("account", "container", "object")}
     for kind, listening in sockets.items():
         _ring(folder / f"{kind}.ring.gz", listening)

@@ -77,7 +77,8 @@ def _limit() -> int:
 def _close_idlest(count: int) -> bool:
     """Close at most `count` idle connections, the longest idle first. Return whether any connection was idle."""
     found = [(idle, one) for one in _open if (idle := one.idle_s()) is not None]
-    found.sort(key=lambda pair: -pair[0])  # a stable sort: of two equally idle connections, the older is first
+    # Whole seconds, because some protocols count no others: a new connection of another one would be idle longer than theirs.
+    found.sort(key=lambda pair: -int(pair[0]))  # a stable sort: of two equally idle connections, the older is first
     for _, one in found[:count]:
         _open.pop(one, None)
         one.close_idle()

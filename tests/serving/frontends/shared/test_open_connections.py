@@ -70,6 +70,15 @@ def test_the_idlest_are_closed_and_waiting_ones_are_accepted_soon(
     assert not any(one.is_closed for one in busy)
 
 
+def test_a_new_connection_is_not_idler_than_old_ones_whose_protocol_counts_whole_seconds(
+    look: Callable[[list[Open]], list[float]],
+) -> None:
+    old, new = [Open(0.0) for _ in range(26)], Open(0.1)
+    look([*old, new])
+    assert all(one.is_closed for one in old)
+    assert not new.is_closed
+
+
 def test_a_client_that_does_not_read_is_idle_and_closed_at_once() -> None:
     connections = Connections()
     exchanges: list[Exchange] = []
