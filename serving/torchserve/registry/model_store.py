@@ -166,15 +166,14 @@ class ModelStore:
             if held is not None:
                 return self._check_held(held, url, check)
         try:
-            descriptor, arriving = tempfile.mkstemp(prefix=_ARRIVING, dir=self.folder)
+            descriptor, arriving, locked = self._make_file()
         except OSError as error:
             log.warning("nothing can be fetched: the model store cannot be written: %s", error.strerror)
             raise server_error(f"Failed to save model: {url}") from None
         lock: int | None = None
         try:
             with open(descriptor, "wb") as file:
-                # Lock the file before its first byte, because a server that starts meanwhile would remove it otherwise.
-                lock = os.dup(descriptor) if _lock(descriptor, fcntl.LOCK_SH) else None
+                lock = os.dup(descriptor) if locked else None
                 self._copy(url, file)
                 file.flush()
                 return self._give_name(Path(arriving), place, url, check, lock)
@@ -191,6 +190,21 @@ class ModelStore:
             raise server_error(f"Failed to save model: {url}") from None
         finally:
             Path(arriving).unlink(missing_ok=True)
+
+    def _make_file(self) -> tuple[int, str, bool]:
+        """Make a file to fetch into, and lock it, because a server that starts meanwhile removes files without a lock.
+
+        Return its descriptor, its path, and whether it could be locked.
+        """
+        while True:
+            descriptor, path = tempfile.mkstemp(prefix=_ARRIVING, dir=self.folder)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH)  # it waits for a server that is removing the file
+            except OSError:  # the file system has no locks
+                return descriptor, path, False
+            if _is_at(descriptor, Path(path)):
+                return descriptor, path, True
+            os.close(descriptor)  # it was removed before it was locked
 
     def _share(self, place: Path, url: str) -> StoredArchive | None:
         """Return a file that another server has fetched from this address and still holds. If the file was left by a killed

@@ -3,11 +3,13 @@
 import errno
 import http.server
 import os
+import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -208,6 +210,23 @@ def test_a_file_that_another_server_is_fetching_is_left_alone(store: ModelStore,
         ModelStore(store.folder, [".*"])
         _Files.go_on.set()
         assert found.result().path == store.folder / "late.mar"
+
+
+def test_a_file_that_is_removed_before_it_is_locked_is_made_again(
+    store: ModelStore, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, made = tempfile.mkstemp, []
+
+    def make_and_lose(**given: Any) -> tuple[int, str]:
+        made.append(make(**given))
+        if len(made) == 1:
+            ModelStore(store.folder, [".*"])  # another server starts
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkstemp", make_and_lose)
+    assert find(store, f"{address}/noop.mar").path.is_file()
+    assert len(made) == 2
+    assert files(store) == [".slipway-fetched-noop.mar", "noop.mar"]
 
 
 def test_a_store_without_hard_links_takes_archives_too(
