@@ -142,7 +142,8 @@ bad_model() { # a file that is no model is in the bucket, and the servers are up
   update; say "the update went on; restarts: $(restarts)"
   "$dir/on" 1 curl -s -X POST "http://$(address $server):8000/v2/repository/index" -H "slipway-control-key: $(control_key)" | head -c 1500; echo
   dashboard
-  "$dir/on" 1 curl -sf -m 10 -X DELETE "http://$(address bucket):5000/my-models/production/models/bad.json"
+  "$dir/on" 1 curl -sf -m 10 --aws-sigv4 aws:amz:us-east-1:s3 --user any:any -X DELETE \
+    "http://$(address bucket):5000/my-models/production/models/bad.json"
 }
 control_key() { k get secret slipway -o jsonpath='{.data.SLIPWAY_CONTROL_KEY}' | base64 -d; }
 full() { # there is room for what runs, and not for one more
